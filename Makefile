@@ -1,0 +1,81 @@
+# Every target makes what it needs: `make demo` and `make test` work on a fresh clone
+# with Python, make and a C++17 compiler.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SANITIZE := $(VENV)-sanitize
+
+# Installed beside the package instead of in a throw-away build environment, so that a second
+# build compiles only what changed. The same bounds as [build-system] in pyproject.toml (tested).
+BUILD_REQUIRES := "scikit-build-core>=0.11" "nanobind>=2.4" "cmake>=3.26" "ninja"
+
+# What makes an installed package stale. Python files are not here: the install is editable.
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench bench-hamming sanitize clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## install, hash handwritten digits, and show their neighbours
+	$(BIN)/densehash demo
+
+test: $(VENV)/.installed-test ## lint, types and all tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow"
+
+bench: bench-hamming ## all benchmarks
+
+bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch, numpy and the limit
+	$(BIN)/python bench/hamming.py
+
+# Python itself is not built with sanitizers, hence the preload; it does not free all at exit,
+# hence no search for leaks.
+sanitize: $(SANITIZE)/.installed ## the kernel tests under address and undefined-behaviour sanitizers
+	LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(SANITIZE)/bin/python -m pytest -q $(wildcard tests/test_hamming*.py)
+
+clean: ## remove the environments and everything that was built
+	rm -rf $(VENV) $(SANITIZE) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# --- environments -------------------------------------------------------------------------
+
+PIP_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install --quiet
+INSTALL = PATH="$(abspath $(@D)/bin):$$PATH" $(PIP_INSTALL) --no-build-isolation --editable
+
+$(VENV)/.made $(SANITIZE)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "densehash needs Python 3.10 or newer as $(PYTHON); try: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv --clear $(@D) || { rm -rf $(@D); \
+	  echo "$(PYTHON) could not make a virtual environment." >&2; \
+	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PIP_INSTALL) --upgrade pip
+	$(PIP_INSTALL) $(BUILD_REQUIRES)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made $(SOURCES)
+	$(INSTALL) .
+	@touch $@
+
+# .installed-test, .installed-bench: the package with one extra.
+$(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
+	$(INSTALL) ".[$*]"
+	@touch $@
+
+$(SANITIZE)/.installed: $(SANITIZE)/.made $(SOURCES)
+	$(INSTALL) ".[test]" --config-settings=build-dir=build/sanitize \
+	  --config-settings=cmake.define.DENSEHASH_SANITIZE=ON
+	@touch $@

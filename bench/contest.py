@@ -1,0 +1,172 @@
+"""Contests: several ways to do one piece of work, timed in turns, and the table of the results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+Found = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to do a row's work, or a part of it: times are compared by the pair."""
+
+    name: str
+    work: Callable[[], Found | None]  # returns what it found, to be compared, or None
+    pairs: int  # pairs of a code and a query in that work
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """The first contestant must be `least` times as fast as a peer; 0.5 allows twice its time."""
+
+    peer: str
+    least: float
+
+    def __str__(self) -> str:
+        if self.least < 1:
+            return f"≤ {1 / self.least:g} × {self.peer}'s time"
+        return f"{self.least:g} × {self.peer}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: our own way first, then the peers."""
+
+    work: str
+    n_bits: int
+    n_threads: int
+    contestants: list[Contestant]
+    required: tuple[Requirement, ...] = ()
+    n_calls: int = 1
+    """How many calls the work is, so that the time of one can be told."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a row gave."""
+
+    row: Row
+    ms: float
+    """Of our own way, for one call."""
+    ns_per_pair: dict[str, float]
+    """Of every contestant, by name, our own first."""
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """How many times as long each peer took for a pair."""
+        ours, *peers = self.ns_per_pair
+        return {peer: self.ns_per_pair[peer] / self.ns_per_pair[ours] for peer in peers}
+
+    @property
+    def met(self) -> bool | None:
+        """Whether every requirement is met; None where there was nothing to judge by."""
+        ratios = self.ratios
+        judged = [ratios[need.peer] >= need.least for need in self.row.required
+                  if need.peer in ratios]  # fmt: skip
+        return all(judged) if judged else None
+
+    def record(self) -> dict[str, object]:
+        """The result as plain data, with everything that it depends on."""
+        row = self.row
+        return {
+            "work": row.work,
+            "n_bits": row.n_bits,
+            "n_threads": row.n_threads,
+            "ms": self.ms,
+            "ns_per_pair": self.ns_per_pair,
+            "ratios": self.ratios,
+            "required": {need.peer: need.least for need in row.required},
+            "met": self.met,
+        }
+
+
+def measure(row: Row, repetitions: int, budget_s: float) -> Result:
+    """Let the contestants take turns; the best time of each counts.
+
+    A contestant whose runs have taken `budget_s` seconds sits out the remaining turns.
+    """
+    best = {each.name: float("inf") for each in row.contestants}
+    spent = dict.fromkeys(best, 0.0)
+    found: dict[str, Found | None] = {}
+    for _ in range(repetitions):
+        for each in row.contestants:
+            if spent[each.name] < budget_s:
+                start = time.perf_counter()
+                found[each.name] = each.work()
+                took = time.perf_counter() - start
+                spent[each.name] += took
+                best[each.name] = min(best[each.name], took)
+    check_found(row, found)
+    ours = row.contestants[0].name
+    ns = {each.name: best[each.name] / each.pairs * 1e9 for each in row.contestants}
+    return Result(row, best[ours] / row.n_calls * 1e3, ns)
+
+
+def check_found(row: Row, found: dict[str, Found | None]) -> None:
+    """Stop if a peer found something else, as far as it was asked: a contest of equals only."""
+    ours = found[row.contestants[0].name]
+    for name, theirs in found.items():
+        if ours is not None and theirs is not None:
+            asked = min(len(ours), len(theirs))
+            if not np.array_equal(ours[:asked], theirs[:asked]):
+                raise SystemExit(f"{row.work}, {row.n_bits} bits: {name} found other distances")
+
+
+# Tables. Peers of their own column are shown as "times as fast"; others by name.
+
+COLUMNS = ("work", "bits", "threads", "ms/call", "ns/pair")
+VERDICTS = {True: "yes", False: "NO", None: ""}
+
+
+def cells(result: Result, peers: list[str]) -> list[str]:
+    """One line of the table, as text."""
+    row, ratios = result.row, result.ratios
+    others = [multiple(name, ratio) for name, ratio in ratios.items() if name not in peers]
+    return [
+        row.work,
+        str(row.n_bits),
+        str(row.n_threads),
+        f"{result.ms:.4g}",
+        f"{next(iter(result.ns_per_pair.values())):.3f}",
+        *(f"{ratios[peer]:.3g} ×" if peer in ratios else "" for peer in peers),
+        ", ".join(others),
+        ", ".join(map(str, row.required)),
+        VERDICTS[result.met],
+    ]
+
+
+def multiple(peer: str, ratio: float) -> str:
+    if ratio < 1:
+        return f"{1 / ratio:.3g} × {peer}'s time"
+    return f"{ratio:.3g} × {peer}"
+
+
+def headings(peers: list[str]) -> list[str]:
+    return [*COLUMNS, *peers, "against", "required", "met"]
+
+
+def as_table(results: list[Result], peers: list[str], title: str, caption: str) -> Table:
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD)
+    for heading in headings(peers):
+        right = heading in (*COLUMNS[1:], *peers)
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for result in results:
+        style = "bold red" if result.met is False else None
+        table.add_row(*cells(result, peers), style=style)
+    return table
+
+
+def as_markdown(results: list[Result], peers: list[str], title: str, caption: str) -> str:
+    heads = headings(peers)
+    rules = ["---:" if heading in (*COLUMNS[1:], *peers) else "---" for heading in heads]
+    lines = [heads, rules, *(cells(result, peers) for result in results)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{title}\n\n{table}\n\n{caption}"

@@ -1,0 +1,334 @@
+"""How fast the Hamming search is, against named peers; each row is measured in one run.
+
+    python bench/hamming.py [--quick] [--markdown] [--json FILE]
+
+A million codes, k = 100 unless the row says otherwise. The contestants of a row take turns and
+the best time of each counts. What every peer found is compared with ours. A number under a
+peer's name says how many times as long as densehash it took for a pair of a code and a query;
+"limit" is a bare loop that only xors, counts bits and adds (limit.cpp), which may be beaten.
+
+Codes learned from real vectors need a folder with sift.npy, uint8 of shape (n, 128): the folder
+named by DENSEHASH_DATA, or ../shared/data beside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from contest import Contestant, Found, Requirement, Result, Row, as_markdown, as_table, measure
+from peers import FAISS, LIMIT, OURS, PEERS, CannotTakePartError, Codes, Peer, Search
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from densehash import hamming
+
+Floats = npt.NDArray[np.float32]
+
+K = 100
+CALL = 256  # queries in one call
+SINGLE = 32  # queries asked one a call
+WIDTHS = (64, 128, 256, 512)
+FASTER_THAN_FAISS = {64: 6.0, 128: 4.0, 256: 3.0, 512: 3.0}
+
+notes = Console(stderr=True, highlight=False)
+
+
+@cache
+def note(line: str) -> None:
+    """Say something on the side, once."""
+    notes.print(line)
+
+
+# Contestants
+
+
+def contestants(
+    peers: Iterable[Peer], calls: list[Codes], codes: Codes, *, k: int = K, n_threads: int = 1
+) -> list[Contestant]:
+    """Those peers that can take part, each to be asked these queries, one array a call."""
+    return list(entered(peers, calls, codes, k, n_threads))
+
+
+def entered(
+    peers: Iterable[Peer], calls: list[Codes], codes: Codes, k: int, n_threads: int
+) -> Iterator[Contestant]:
+    for peer in peers:
+        if peer.one_thread and n_threads > 1:
+            continue
+        try:
+            search = peer.prepare(codes, k, n_threads)
+        except CannotTakePartError as error:
+            note(f"{peer.name} is left out: {error}")
+            continue
+        mine = some_of(calls, peer.one_in)
+        pairs = sum(map(len, mine)) * len(codes)
+        yield Contestant(peer.name, partial(ask, search, mine), pairs)
+
+
+def some_of(calls: list[Codes], one_in: int) -> list[Codes]:
+    """One query in so many: of the one call, or of the calls of one query each."""
+    if len(calls) > 1:
+        return calls[: -(-len(calls) // one_in)]
+    return [calls[0][: -(-len(calls[0]) // one_in)]]
+
+
+def ask(search: Search, calls: list[Codes]) -> Found | None:
+    answers = [answer for answer in map(search, calls) if answer is not None]
+    return np.concatenate(answers) if answers else None
+
+
+def renamed(contestant: Contestant, name: str) -> Contestant:
+    return Contestant(name, contestant.work, contestant.pairs)
+
+
+def one_a_call(queries: Codes) -> list[Codes]:
+    return [query[None] for query in queries[:SINGLE]]
+
+
+# Rows
+
+
+def all_rows(n: int, data: Path | None) -> Iterator[Row]:
+    for n_bits in WIDTHS:
+        yield from rows_of_width(n, n_bits)
+    yield histogram_row(n)
+    for n_bits, k in ((64, K), (64, 1000), (256, K)):
+        yield from rows_of_worst_order(n, n_bits, k)
+    yield row_of_duplicates(n)
+    if data is None:
+        note("codes of real vectors are left out: no sift.npy in the folder DENSEHASH_DATA")
+    else:
+        yield from learned_rows(n, data)
+
+
+def rows_of_width(n: int, n_bits: int) -> Iterator[Row]:
+    rng = np.random.default_rng(n_bits)
+    codes, queries = random_codes(rng, n, n_bits), random_codes(rng, CALL, n_bits)
+    need = Requirement("faiss", FASTER_THAN_FAISS[n_bits])
+    needs = (need, Requirement("limit", 1 / 2)) if n_bits == 64 else (need,)
+    work = f"{CALL} queries a call"
+    one = contestants([OURS, *PEERS], [queries], codes)
+    yield Row(work, n_bits, 1, one, needs)
+
+    two = contestants([OURS, *PEERS], [queries], codes, n_threads=2)
+    two.append(renamed(one[0], "one thread"))
+    yield Row(work, n_bits, 2, two, (Requirement("one thread", 1.7),))
+
+    singly = contestants([OURS, *PEERS], one_a_call(queries), codes)
+    needs_singly = (Requirement("faiss", 2),) if n_bits == 64 else ()
+    yield Row("1 query a call", n_bits, 1, singly, needs_singly, n_calls=SINGLE)
+
+
+def histogram_row(n: int) -> Row:
+    rng = np.random.default_rng(0)
+    codes, queries = random_codes(rng, n, 64), random_codes(rng, CALL, 64)
+    relevant = rng.integers(0, n, (CALL, n // 50))
+
+    def count() -> None:
+        hamming.histogram(queries, codes, relevant, n_threads=1)
+
+    both = [
+        Contestant("densehash", count, CALL * n),
+        renamed(contestants([OURS], [queries], codes)[0], "top_k"),
+    ]
+    return Row("histogram, 2% relevant", 64, 1, both, (Requirement("top_k", 1 / 3),))
+
+
+def rows_of_worst_order(n: int, n_bits: int, k: int) -> Iterator[Row]:
+    """Codes that come ever nearer to the queries, against the same codes shuffled."""
+    rng = np.random.default_rng(k)
+    centre = random_codes(rng, 1, n_bits)
+    codes = random_codes(rng, n, n_bits)
+    falling = codes[np.argsort(-hamming.distances(centre, codes)[0].astype(int), kind="stable")]
+    queries = np.repeat(centre, CALL, axis=0)
+    queries[:, 0] ^= (1 << rng.integers(0, 8, CALL)).astype(np.uint8)  # one bit of difference
+    for work, calls in (
+        (f"worst order, k = {k}, {CALL} queries a call", [queries]),
+        (f"worst order, k = {k}, 1 query a call", one_a_call(queries)),
+    ):
+        order = contestants([OURS, FAISS], calls, falling, k=k)
+        order.append(renamed(contestants([OURS], calls, codes, k=k)[0], "random order"))
+        need = Requirement("random order", 1 / 3)
+        yield Row(work, n_bits, 1, order, (need,), n_calls=len(calls))
+
+
+def row_of_duplicates(n: int) -> Row:
+    rng = np.random.default_rng(1)
+    codes = random_codes(rng, 1000, 64)[rng.integers(0, 1000, n)]
+    queries = random_codes(rng, CALL, 64)
+    need = Requirement("faiss", FASTER_THAN_FAISS[64])
+    both = contestants([OURS, FAISS], [queries], codes)
+    return Row(f"1000 distinct codes, {CALL} queries a call", 64, 1, both, (need,))
+
+
+def learned_rows(n: int, folder: Path) -> Iterator[Row]:
+    """Codes of SIFT descriptors, by random planes and by rotated principal axes."""
+    vectors = np.load(folder / "sift.npy", mmap_mode="r")
+    base = noisy_rows(vectors[:-10_000], n)
+    asked = np.array(vectors[-CALL:])
+    sample = base[:: max(1, n // 20_000)].astype(np.float32)
+    for n_bits in (64, 128, 256):
+        for name, learn in (("random planes", random_planes), ("ITQ", rotated_axes)):
+            mean, planes = sample.mean(axis=0), learn(sample, n_bits)
+            codes, queries = encode(base, mean, planes), encode(asked, mean, planes)
+            need = Requirement("faiss", FASTER_THAN_FAISS[n_bits])
+            all_of_them = contestants([OURS, LIMIT, FAISS], [queries], codes)
+            yield Row(f"SIFT, {name}, {CALL} queries a call", n_bits, 1, all_of_them, (need,))
+
+
+# Codes
+
+
+def random_codes(rng: np.random.Generator, n: int, n_bits: int) -> Codes:
+    return rng.integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def noisy_rows(vectors: npt.NDArray[np.uint8], n: int) -> npt.NDArray[np.uint8]:
+    """The first n rows; where there are fewer, they are repeated with noise, sd 4."""
+    rng = np.random.default_rng(2)
+    rows = np.empty((n, vectors.shape[1]), dtype=np.uint8)
+    for start in range(0, n, len(vectors)):
+        part = vectors[: n - start]
+        if start:
+            part = np.clip(np.rint(part + rng.normal(0, 4, part.shape)), 0, 255)
+        rows[start : start + len(part)] = part
+    return rows
+
+
+def random_planes(sample: Floats, n_bits: int) -> Floats:
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(sample.shape[1], n_bits)).astype(np.float32)
+
+
+def rotated_axes(sample: Floats, n_bits: int) -> Floats:
+    """Iterative quantization (Gong and Lazebnik, 2011): principal axes, rotated towards signs.
+
+    More bits than dimensions are several rotations side by side.
+    """
+    centred = sample - sample.mean(axis=0)
+    wide = min(n_bits, sample.shape[1])
+    axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :wide]
+    turns = [rotation(centred @ axes, seed) for seed in range(-(-n_bits // wide))]
+    planes: Floats = np.hstack([axes @ turn for turn in turns])[:, :n_bits].astype(np.float32)
+    return planes
+
+
+def rotation(projected: Floats, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(projected.shape[1],) * 2))[0].astype(np.float32)
+    for _ in range(20):
+        signs = np.sign(projected @ turn)
+        left, _, right = np.linalg.svd(projected.T @ signs)
+        turn = left @ right
+    return turn
+
+
+def encode(rows: npt.NDArray[np.uint8], mean: Floats, planes: Floats) -> Codes:
+    codes = np.empty((len(rows), planes.shape[1] // 8), dtype=np.uint8)
+    for start in range(0, len(rows), 50_000):
+        margins = (rows[start : start + 50_000].astype(np.float32) - mean) @ planes
+        codes[start : start + 50_000] = np.packbits(margins >= 0, axis=1, bitorder="little")
+    return codes
+
+
+def data_folder() -> Path | None:
+    """The folder of real vectors, if there is one."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("DENSEHASH_DATA") or beside)
+    return folder if (folder / "sift.npy").exists() else None
+
+
+# The run
+
+
+def machine() -> dict[str, object]:
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "instruction_set": hamming.instruction_set(),
+        "versions": dict(versions()),
+    }
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    for name in ("densehash", "faiss-cpu", "usearch", "numpy"):
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def title(n: int) -> str:
+    about = machine()
+    return (
+        f"Hamming search, {n:,} codes, k = {K}: {about['machine']}, {about['cpus']} CPUs, "
+        f"{about['instruction_set']}"
+    )
+
+
+def caption() -> str:
+    scaled = ", ".join(f"{peer.name} {CALL // peer.one_in}" for peer in PEERS if peer.one_in > 1)
+    shown = ", ".join(f"{name} {version}" for name, version in versions())
+    return (
+        "Under a peer's name: its time divided by ours, for a pair of a "
+        f"code and a query. Of the {CALL} queries some peers were asked fewer: {scaled}. {shown}."
+    )
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Hamming search against its peers.")
+    parser.add_argument("--quick", action="store_true", help="100,000 codes, fewer repetitions")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--json", metavar="FILE", help="write the records there; - prints them")
+    return parser.parse_args()
+
+
+def write_json(target: str, n: int, results: list[Result]) -> None:
+    records = {**machine(), "codes": n, "k": K, "rows": [result.record() for result in results]}
+    text = json.dumps(records, indent=2)
+    if target == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+def needed_width(table: Table) -> int:
+    wide = Console(width=1000)
+    return Measurement.get(wide, wide.options, table).maximum
+
+
+def main() -> None:
+    asked = options()
+    n, repetitions, budget_s = (100_000, 3, 0.5) if asked.quick else (1_000_000, 9, 2.5)
+    peers = [peer.name for peer in PEERS]
+    results = []
+    for row in all_rows(n, data_folder()):
+        with notes.status(f"{row.work}, {row.n_bits} bits, {row.n_threads} thread(s)"):
+            results.append(measure(row, repetitions, budget_s))
+    if asked.json:
+        write_json(asked.json, n, results)
+    if asked.json == "-":
+        return
+    if asked.markdown:
+        sys.stdout.write(as_markdown(results, peers, title(n), caption()) + "\n")
+    else:
+        table = as_table(results, peers, title(n), caption())
+        # No column is ever cut, even where the output is no terminal, or a narrow one.
+        Console(width=max(Console().width, needed_width(table))).print(table)
+
+
+if __name__ == "__main__":
+    main()

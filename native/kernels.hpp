@@ -1,0 +1,87 @@
+// The inner loops of one instruction set, as a table of functions. Each set is one file,
+// kernels_<name>.cpp, compiled with its own flags; the rest of the library sees this table only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace densehash {
+
+// Distances are compared in runs of this many; a tile is padded to a whole number of runs.
+constexpr size_t kRun = 64;
+// Queries that share a table: a run is one code and all of a group's queries.
+constexpr size_t kGroup = kRun;
+// An entry of a table: two queries a byte.
+constexpr size_t kEntry = kGroup / 2;
+
+// A run of a tile in which something is below its bound, and where (bit e: entry e of the run).
+struct Run {
+  uint32_t index;
+  uint64_t mask;
+};
+
+// How one part of a code is cut into fields that are looked up, eight fields a slot:
+// field f is (bytes pick[2f], pick[2f + 1] as uint16) >> shift[f] & mask[f],
+// and its entry lies at that times kEntry, plus base[f], in the tables.
+struct FieldSlot {
+  uint8_t pick[16];
+  uint16_t shift[8];
+  uint16_t mask[8];
+  uint16_t base[8];
+};
+
+constexpr size_t kMaxFields = 24;
+constexpr size_t kMaxSlots = kMaxFields / 8;
+
+// How codes are cut: into parts whose tables stay in the first-level cache together, and these
+// into fields, two of which have pair_bits, so that both distances together fit four bits.
+struct Cut {
+  size_t part_bits;
+  size_t pair_bits;  // at most 15
+};
+
+struct Kernels {
+  const char* name;
+
+  // Distances of one query to `count` codes; row8 only where 8 * bytes fits a byte.
+  void (*row8)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+               uint8_t* out);
+  void (*row16)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+                uint16_t* out);
+
+  // counts[distance] += 1 for the codes at these positions.
+  void (*count_at)(const uint8_t* query, const uint8_t* codes, size_t bytes,
+                   const int64_t* positions, size_t count, int64_t* counts);
+
+  // Entries of a tile below the bounds (kRun of them, repeated); returns the number of runs.
+  size_t (*below8)(const uint8_t* tile, size_t n_runs, const uint8_t* bounds, Run* runs);
+  size_t (*below16)(const uint16_t* tile, size_t n_runs, const uint16_t* bounds, Run* runs);
+
+  // kGroup queries at once, by tables (see tables.hpp); part_bits = 0 where there is no such
+  // kernel. Large fields need few lookups, small ones few parts.
+  Cut short_codes;  // up to 128 bits
+  Cut long_codes;
+  // offsets of `count` codes' fields: uint16 (count, fields); writes up to 8 more at the end.
+  void (*expand)(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
+                 size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets);
+  // Distances in a part, set in or added to a tile (count, kGroup); lookup8 saturates at 255.
+  void (*lookup8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                  bool add, uint8_t* tile);
+  void (*lookup16)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                   bool add, uint16_t* tile);
+  // lookup8 and below8 in one; only the runs that are found are right in the tile.
+  size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                  bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
+};
+
+const Kernels& scalar_kernels();
+const Kernels& neon_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+
+// The fastest set this machine runs, or the named one; nullptr where that is not to be had.
+const Kernels* find_kernels(const char* name);
+// Names of the sets this machine runs, slowest first, nullptr at the end.
+const char* const* kernel_names();
+
+}  // namespace densehash

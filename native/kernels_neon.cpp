@@ -1,0 +1,249 @@
+// ARM NEON: always there on 64-bit ARM.
+#include <arm_neon.h>
+
+#include "tables.hpp"
+
+namespace densehash {
+namespace {
+
+// 32 bytes: two registers, loaded by one instruction.
+struct Neon {
+  struct V {
+    uint8x16_t a, b;
+  };
+  static constexpr int kMostFields = 22;  // 128 bits, 12 a pair
+
+  static V load(const uint8_t* p) {
+    asm("" : "+r"(p));  // one address for both: what the compiler prefers costs two more steps
+    return {vld1q_u8(p), vld1q_u8(p + 16)};
+  }
+  static void store(uint8_t* p, V x) {
+    vst1q_u8(p, x.a);
+    vst1q_u8(p + 16, x.b);
+  }
+  static V add(V x, V y) { return {vaddq_u8(x.a, y.a), vaddq_u8(x.b, y.b)}; }
+  static V add_saturating(V x, V y) { return {vqaddq_u8(x.a, y.a), vqaddq_u8(x.b, y.b)}; }
+  static V high_half(V x) { return {vshrq_n_u8(x.a, 4), vshrq_n_u8(x.b, 4)}; }
+  static V add_high_half(V sum, V x) {
+    return {vsraq_n_u8(sum.a, x.a, 4), vsraq_n_u8(sum.b, x.b, 4)};
+  }
+  static V subtract_16_times(V x, V y) {
+    return {vsubq_u8(x.a, vshlq_n_u8(y.a, 4)), vsubq_u8(x.b, vshlq_n_u8(y.b, 4))};
+  }
+  static V least(V x, V y) { return {vminq_u8(x.a, y.a), vminq_u8(x.b, y.b)}; }
+  // Whether x is not y, or z is not w.
+  static bool differ(V x, V y, V z, V w) {
+    return is_any(vorrq_u8(vorrq_u8(veorq_u8(x.a, y.a), veorq_u8(x.b, y.b)),
+                           vorrq_u8(veorq_u8(z.a, w.a), veorq_u8(z.b, w.b))));
+  }
+  static bool is_any(uint8x16_t x) {
+    return vmaxvq_u32(vreinterpretq_u32_u8(x)) != 0;
+  }
+
+  template <bool ADD>
+  static void put(uint8_t* tile, V x) {
+    store(tile, ADD ? add_saturating(x, load(tile)) : x);
+  }
+  template <bool ADD>
+  static void put(uint16_t* tile, V x) {
+    put_16<ADD>(tile, x.a);
+    put_16<ADD>(tile + 16, x.b);
+  }
+  template <bool ADD>
+  static void put_16(uint16_t* tile, uint8x16_t x) {
+    uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_high_u8(x);
+    if (ADD) low = vaddq_u16(low, vld1q_u16(tile)), high = vaddq_u16(high, vld1q_u16(tile + 8));
+    vst1q_u16(tile, low);
+    vst1q_u16(tile + 8, high);
+  }
+
+  struct Slot {
+    uint8x16_t pick;
+    int16x8_t shift;  // to the left; right where negative
+    uint16x8_t mask, base;
+  };
+  static Slot load_slot(const FieldSlot& slot) {
+    constexpr int kShift = __builtin_ctz(kEntry);
+    const int16x8_t right = vreinterpretq_s16_u16(vld1q_u16(slot.shift));
+    return {vld1q_u8(slot.pick), vsubq_s16(vdupq_n_s16(kShift), right),
+            vshlq_n_u16(vld1q_u16(slot.mask), kShift), vld1q_u16(slot.base)};
+  }
+  static void expand_slot(const uint8_t* part, const Slot& slot, uint16_t* out) {
+    const uint16x8_t two = vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(part), slot.pick));
+    vst1q_u16(out, vaddq_u16(vandq_u16(vshlq_u16(two, slot.shift), slot.mask), slot.base));
+  }
+
+  // A quarter of a run, as bytes that are all ones where the entry is below its bound.
+  static uint8x16_t quarter_below(const uint8_t* p, const uint8_t* bounds, int i) {
+    return vcltq_u8(vld1q_u8(p + 16 * i), vld1q_u8(bounds + 16 * i));
+  }
+  static uint8x16_t quarter_below(const uint16_t* p, const uint16_t* bounds, int i) {
+    const uint16x8_t low = vcltq_u16(vld1q_u16(p + 16 * i), vld1q_u16(bounds + 16 * i));
+    const uint16x8_t high = vcltq_u16(vld1q_u16(p + 16 * i + 8), vld1q_u16(bounds + 16 * i + 8));
+    return vcombine_u8(vmovn_u16(low), vmovn_u16(high));
+  }
+  template <class D>
+  static bool any_of_4_below(const D* p, const D* bounds) {
+    uint8x16_t any = vdupq_n_u8(0);
+    for (int run = 0; run < 4; ++run)
+      for (int i = 0; i < 4; ++i) any = vorrq_u8(any, quarter_below(p + run * kRun, bounds, i));
+    return is_any(any);
+  }
+  template <class D>
+  static uint64_t mask_below(const D* p, const D* bounds) {
+    const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    uint8x16_t v[4];
+    for (int i = 0; i < 4; ++i) v[i] = vandq_u8(quarter_below(p, bounds, i), bits);
+    const uint8x16_t sum = vpaddq_u8(vpaddq_u8(v[0], v[1]), vpaddq_u8(v[2], v[3]));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+  }
+};
+
+// --- one query ---------------------------------------------------------------------------------
+
+// The sums of the 16 bytes of each of 16 vectors; each byte is at most 8 * 4.
+inline uint8x16_t sums8(const uint8x16_t* v) {
+  uint8x16_t a[8], b[4];
+  for (int i = 0; i < 8; ++i) a[i] = vpaddq_u8(v[2 * i], v[2 * i + 1]);
+  for (int i = 0; i < 4; ++i) b[i] = vpaddq_u8(a[2 * i], a[2 * i + 1]);
+  return vpaddq_u8(vpaddq_u8(b[0], b[1]), vpaddq_u8(b[2], b[3]));
+}
+
+inline void store_sums(const uint8x16_t* v, uint8_t* out) { vst1q_u8(out, sums8(v)); }
+
+inline void store_sums(const uint8x16_t* v, uint16_t* out) {
+  uint8x16_t a[8];
+  for (int i = 0; i < 8; ++i) a[i] = vpaddq_u8(v[2 * i], v[2 * i + 1]);
+  for (int half = 0; half < 2; ++half) {
+    const uint8x16_t* h = a + 4 * half;
+    const uint16x8_t low = vpaddlq_u8(vpaddq_u8(h[0], h[1]));
+    const uint16x8_t high = vpaddlq_u8(vpaddq_u8(h[2], h[3]));
+    vst1q_u16(out + 8 * half, vpaddq_u16(low, high));
+  }
+}
+
+inline void store_16(uint8x16_t distances, uint8_t* out) { vst1q_u8(out, distances); }
+inline void store_16(uint8x16_t distances, uint16_t* out) {
+  vst1q_u16(out, vmovl_u8(vget_low_u8(distances)));
+  vst1q_u16(out + 8, vmovl_high_u8(distances));
+}
+
+// Codes of 1, 2, 4 or 8 bytes: 16 of them are BYTES vectors.
+template <int BYTES, class D>
+size_t row_short(const uint8_t* query, const uint8_t* codes, size_t count, D* out) {
+  uint8_t repeated[16];
+  for (int i = 0; i < 16; ++i) repeated[i] = query[i % BYTES];
+  const uint8x16_t q = vld1q_u8(repeated);
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    uint8x16_t v[BYTES];
+    for (int j = 0; j < BYTES; ++j)
+      v[j] = vcntq_u8(veorq_u8(vld1q_u8(codes + i * BYTES + 16 * j), q));
+    for (int left = BYTES; left > 1; left /= 2)
+      for (int j = 0; j < left / 2; ++j) v[j] = vpaddq_u8(v[2 * j], v[2 * j + 1]);
+    store_16(v[0], out + i);
+  }
+  return i;
+}
+
+// Codes of 5 to 7 bytes, read as 8.
+template <class D>
+size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  uint8_t padded[8] = {}, keep[8] = {};
+  for (size_t j = 0; j < bytes; ++j) padded[j] = query[j], keep[j] = 0xff;
+  const uint8x16_t q = vcombine_u8(vld1_u8(padded), vld1_u8(padded));
+  const uint8x16_t mask = vcombine_u8(vld1_u8(keep), vld1_u8(keep));
+  size_t i = 0;
+  for (; i + 16 <= count && (i + 15) * bytes + 8 <= count * bytes; i += 16) {
+    const uint8_t* p = codes + i * bytes;
+    uint8x16_t v[8];
+    for (int j = 0; j < 8; ++j, p += 2 * bytes) {
+      const uint8x16_t two = vcombine_u8(vld1_u8(p), vld1_u8(p + bytes));
+      v[j] = vcntq_u8(vandq_u8(veorq_u8(two, q), mask));
+    }
+    for (int left = 8; left > 1; left /= 2)
+      for (int j = 0; j < left / 2; ++j) v[j] = vpaddq_u8(v[2 * j], v[2 * j + 1]);
+    store_16(v[0], out + i);
+  }
+  return i;
+}
+
+// Codes of 9 to 64 bytes, read as VECTORS times 16; MASKED where that is more than they have.
+template <int VECTORS, bool MASKED, class D>
+size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  uint8_t padded[16 * VECTORS] = {}, keep[16 * VECTORS] = {};
+  for (size_t j = 0; j < bytes; ++j) padded[j] = query[j], keep[j] = 0xff;
+  uint8x16_t q[VECTORS];
+  for (int j = 0; j < VECTORS; ++j) q[j] = vld1q_u8(padded + 16 * j);
+  const uint8x16_t mask = vld1q_u8(keep + 16 * (VECTORS - 1));
+  size_t i = 0;
+  for (; i + 16 <= count && (i + 15) * bytes + 16 * VECTORS <= count * bytes; i += 16) {
+    const uint8_t* p = codes + i * bytes;
+    uint8x16_t v[16];
+#pragma GCC unroll 16
+    for (int c = 0; c < 16; ++c, p += bytes) {
+      uint8x16_t last = veorq_u8(vld1q_u8(p + 16 * (VECTORS - 1)), q[VECTORS - 1]);
+      if (MASKED) last = vandq_u8(last, mask);
+      v[c] = vcntq_u8(last);
+      for (int j = 0; j + 1 < VECTORS; ++j)
+        v[c] = vaddq_u8(v[c], vcntq_u8(veorq_u8(vld1q_u8(p + 16 * j), q[j])));
+    }
+    store_sums(v, out + i);
+  }
+  return i;
+}
+
+// Any other width, a code at a time.
+template <class D>
+void row_any(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  for (size_t i = 0; i < count; ++i, codes += bytes) {
+    unsigned sum = 0;
+    size_t b = 0;
+    while (b + 16 <= bytes) {
+      uint8x16_t counts = vdupq_n_u8(0);  // 16 times 8 fits a byte
+      for (int n = 0; n < 16 && b + 16 <= bytes; ++n, b += 16)
+        counts = vaddq_u8(counts, vcntq_u8(veorq_u8(vld1q_u8(codes + b), vld1q_u8(query + b))));
+      sum += vaddlvq_u8(counts);
+    }
+    out[i] = static_cast<D>(sum + distance<0>(query + b, codes + b, bytes - b));
+  }
+}
+
+template <class D>
+void row_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  size_t done = 0;
+  if (bytes == 1) done = row_short<1>(query, codes, count, out);
+  else if (bytes == 2) done = row_short<2>(query, codes, count, out);
+  else if (bytes == 4) done = row_short<4>(query, codes, count, out);
+  else if (bytes == 8) done = row_short<8>(query, codes, count, out);
+  else if (bytes == 16) done = row_long<1, false>(query, codes, bytes, count, out);
+  else if (bytes == 32) done = row_long<2, false>(query, codes, bytes, count, out);
+  else if (bytes == 48) done = row_long<3, false>(query, codes, bytes, count, out);
+  else if (bytes == 64) done = row_long<4, false>(query, codes, bytes, count, out);
+  else if (bytes > 4 && bytes < 8) done = row_below_8(query, codes, bytes, count, out);
+  else if (bytes > 8 && bytes < 16) done = row_long<1, true>(query, codes, bytes, count, out);
+  else if (bytes > 16 && bytes < 32) done = row_long<2, true>(query, codes, bytes, count, out);
+  else if (bytes > 32 && bytes < 48) done = row_long<3, true>(query, codes, bytes, count, out);
+  else if (bytes > 48 && bytes < 64) done = row_long<4, true>(query, codes, bytes, count, out);
+  row_any(query, codes + done * bytes, bytes, count - done, out + done);
+}
+
+}  // namespace
+
+const Kernels& neon_kernels() {
+  static constexpr Kernels kernels = {"neon",
+                                      row_neon<uint8_t>,
+                                      row_neon<uint16_t>,
+                                      count_at,
+                                      below<Neon, uint8_t>,
+                                      below<Neon, uint16_t>,
+                                      {64, 15},
+                                      {128, 12},
+                                      expand<Neon>,
+                                      lookup<Neon, uint8_t>,
+                                      lookup<Neon, uint16_t>,
+                                      find<Neon>};
+  return kernels;
+}
+
+}  // namespace densehash

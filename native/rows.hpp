@@ -1,0 +1,98 @@
+// Distances of one query to many codes, in plain C++: the portable path, and what the compiler
+// turns into the popcount instructions of the set that the including file is compiled for.
+// In an unnamed namespace, and without anything of the standard library that is a template:
+// the linker must never merge code of one instruction set into another's.
+#pragma once
+
+#include <cstring>
+
+#include "kernels.hpp"
+
+namespace densehash {
+namespace {
+
+inline uint64_t load64(const uint8_t* p) {
+  uint64_t word;
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
+// The last `bytes` (1 to 7) bytes of a code as one word, without reading past them.
+inline uint64_t load_tail(const uint8_t* p, size_t bytes) {
+  uint64_t word = 0;
+  if (bytes & 4) {
+    uint32_t part;
+    std::memcpy(&part, p, 4);
+    word = part;
+    p += 4;
+  }
+  if (bytes & 2) {
+    uint16_t part;
+    std::memcpy(&part, p, 2);
+    word = word << 16 | part;
+    p += 2;
+  }
+  if (bytes & 1) word = word << 8 | *p;
+  return word;
+}
+
+template <size_t BYTES>  // 0: known at run time only
+inline unsigned distance(const uint8_t* a, const uint8_t* b, size_t bytes) {
+  if (BYTES != 0) bytes = BYTES;
+  unsigned sum = 0;
+  size_t i = 0;
+  for (; i + 8 <= bytes; i += 8)
+    sum += static_cast<unsigned>(__builtin_popcountll(load64(a + i) ^ load64(b + i)));
+  if (i < bytes)
+    sum += static_cast<unsigned>(
+        __builtin_popcountll(load_tail(a + i, bytes - i) ^ load_tail(b + i, bytes - i)));
+  return sum;
+}
+
+template <size_t BYTES, class D>
+void row_of_width(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  if (BYTES != 0) bytes = BYTES;
+  for (size_t i = 0; i < count; ++i)
+    out[i] = static_cast<D>(distance<BYTES>(query, codes + i * bytes, bytes));
+}
+
+// The common widths are loops of their own.
+template <class D>
+void row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  switch (bytes) {
+    case 2: return row_of_width<2>(query, codes, bytes, count, out);
+    case 4: return row_of_width<4>(query, codes, bytes, count, out);
+    case 6: return row_of_width<6>(query, codes, bytes, count, out);
+    case 8: return row_of_width<8>(query, codes, bytes, count, out);
+    case 12: return row_of_width<12>(query, codes, bytes, count, out);
+    case 16: return row_of_width<16>(query, codes, bytes, count, out);
+    case 32: return row_of_width<32>(query, codes, bytes, count, out);
+    case 64: return row_of_width<64>(query, codes, bytes, count, out);
+    default: return row_of_width<0>(query, codes, bytes, count, out);
+  }
+}
+
+template <size_t BYTES>
+void count_at_width(const uint8_t* query, const uint8_t* codes, size_t bytes,
+                    const int64_t* positions, size_t count, int64_t* counts) {
+  if (BYTES != 0) bytes = BYTES;
+  constexpr size_t kAhead = 16;  // positions jump about: fetch while others are counted
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count)
+      __builtin_prefetch(codes + static_cast<size_t>(positions[i + kAhead]) * bytes);
+    const uint8_t* code = codes + static_cast<size_t>(positions[i]) * bytes;
+    ++counts[distance<BYTES>(query, code, bytes)];
+  }
+}
+
+void count_at(const uint8_t* query, const uint8_t* codes, size_t bytes, const int64_t* positions,
+              size_t count, int64_t* counts) {
+  switch (bytes) {
+    case 8: return count_at_width<8>(query, codes, bytes, positions, count, counts);
+    case 16: return count_at_width<16>(query, codes, bytes, positions, count, counts);
+    default: return count_at_width<0>(query, codes, bytes, positions, count, counts);
+  }
+}
+
+}  // namespace
+}  // namespace densehash

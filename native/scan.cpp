@@ -1,0 +1,143 @@
+#include "scan.hpp"
+
+namespace densehash {
+namespace {
+
+// Codes in a block. By tables: so many that the tables' way into the first-level cache is
+// forgotten. One by one: few enough to stay there for the next query.
+constexpr size_t kGroupBlock = 2048;
+constexpr size_t kRowBlock = 4096;
+// Tables of a batch: most of a second-level cache.
+constexpr size_t kTableBytes = 768 * 1024;
+constexpr size_t kMostQueries = 256;
+
+// Bits [first, first + width) of a part of a query.
+unsigned field_of(const uint8_t* part, size_t part_bytes, size_t first, size_t width) {
+  const size_t byte = first / 8;
+  unsigned two = part[byte];
+  if (byte + 1 < part_bytes) two |= static_cast<unsigned>(part[byte + 1]) << 8;
+  return two >> first % 8 & ((1u << width) - 1);
+}
+
+// The table of one field. Byte b of entry v holds the distance of v to query b of the group in
+// its low half, and to query b + kEntry in its high half.
+void fill_table(const uint8_t* const* queries, size_t part_bytes, size_t first, size_t width,
+                uint8_t* table) {
+  uint8_t change[8][kEntry];  // what one more bit in v adds to each byte
+  for (size_t b = 0; b < kEntry; ++b) {
+    const unsigned low = field_of(queries[b], part_bytes, first, width);
+    const unsigned high = field_of(queries[b + kEntry], part_bytes, first, width);
+    table[b] = static_cast<uint8_t>(__builtin_popcount(low) + 16 * __builtin_popcount(high));
+    for (size_t bit = 0; bit < width; ++bit)
+      change[bit][b] =
+          static_cast<uint8_t>((low >> bit & 1 ? -1 : 1) + (high >> bit & 1 ? -16 : 16));
+  }
+  for (unsigned v = 1; v < 1u << width; ++v) {
+    const uint8_t* from = table + (v & (v - 1)) * kEntry;  // v without its lowest bit
+    const uint8_t* by = change[__builtin_ctz(v)];
+    uint8_t* to = table + v * kEntry;
+    for (size_t b = 0; b < kEntry; ++b) to[b] = static_cast<uint8_t>(from[b] + by[b]);
+  }
+}
+
+}  // namespace
+
+Layout::Layout(const Kernels& kernels, size_t bytes) {
+  const Cut cut = bytes <= 16 ? kernels.short_codes : kernels.long_codes;
+  if (cut.part_bits == 0) return;
+  for (size_t first_byte = 0; first_byte < bytes; first_byte += cut.part_bits / 8) {
+    Part part{};
+    part.first_byte = first_byte;
+    part.bytes = std::min(cut.part_bits / 8, bytes - first_byte);
+    const size_t bits = 8 * part.bytes;
+    // As few fields as pair_bits for two of them allow; bits left over go to the first of a pair.
+    part.fields = (2 * bits + cut.pair_bits - 1) / cut.pair_bits;
+    const size_t narrow = cut.pair_bits / 2;
+    size_t left_over = bits > narrow * part.fields ? bits - narrow * part.fields : 0;
+    size_t bit = 0;
+    for (size_t f = 0; f < part.fields; ++f) {
+      size_t width = std::min(narrow, bits - bit);
+      if (f % 2 == 0 && left_over > 0) ++width, --left_over;
+      FieldSlot& slot = part.slots[f / 8];
+      const size_t byte = bit / 8;
+      slot.pick[f % 8 * 2] = static_cast<uint8_t>(byte);
+      slot.pick[f % 8 * 2 + 1] = static_cast<uint8_t>(std::min(byte + 1, part.bytes - 1));
+      slot.shift[f % 8] = static_cast<uint16_t>(bit % 8);
+      slot.mask[f % 8] = static_cast<uint16_t>((1u << width) - 1);
+      slot.base[f % 8] = static_cast<uint16_t>(part.table_bytes);
+      part.widths[f] = static_cast<uint8_t>(width);
+      part.table_bytes += kEntry << width;
+      bit += width;
+    }
+    table_bytes += part.table_bytes;
+    parts.push_back(part);
+  }
+}
+
+size_t Batch::good_size(const Layout& layout, size_t n_queries) {
+  if (layout.parts.empty()) return kMostQueries;
+  const size_t most = std::clamp<size_t>(kTableBytes / layout.table_bytes, 1, kMostQueries / kGroup);
+  const size_t n_groups = (n_queries + kGroup - 1) / kGroup;
+  const size_t n_batches = (n_groups + most - 1) / most;
+  return (n_groups + n_batches - 1) / n_batches * kGroup;
+}
+
+Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)
+    : kernels_(kernels), layout_(layout), queries_(queries) {
+  if (layout.parts.empty()) return;
+  n_groups_ = (queries.count + kGroup / 2) / kGroup;  // less than half a group: one by one
+  tables_.resize(n_groups_ * layout.table_bytes / sizeof(CacheLine) + 1);
+  uint8_t* table = tables_[0].bytes;
+  for (size_t group = 0; group < n_groups_; ++group) {
+    for (const Layout::Part& part : layout.parts) {
+      const uint8_t* of_group[kGroup];
+      for (size_t lane = 0; lane < kGroup; ++lane) {
+        const size_t q = std::min(group * kGroup + lane, queries.count - 1);  // idle lanes: any
+        of_group[lane] = queries.row(q) + part.first_byte;
+      }
+      size_t first = 0;
+      for (size_t f = 0; f < part.fields; ++f) {
+        fill_table(of_group, part.bytes, first, part.widths[f], table);
+        table += kEntry << part.widths[f];
+        first += part.widths[f];
+      }
+    }
+  }
+}
+
+Scan::Scan(const Batch& batch, Control& control, size_t worker)
+    : batch_(batch), control_(control), worker_(worker), fits_byte_(batch.bits() < 255) {
+  const bool by_tables = batch.n_groups_ > 0;
+  block_ = by_tables ? kGroupBlock : kRowBlock;
+  const size_t entries = block_ * (by_tables ? kGroup : 1);
+  tile_.resize(entries * (fits_byte_ ? 1 : 2) / sizeof(CacheLine));
+  runs_.resize(entries / kRun);
+  if (by_tables) {
+    size_t fields = 0;
+    for (const Layout::Part& part : layout().parts) fields += part.fields;
+    offsets_.resize(block_ * fields + 8);  // expand writes eight at a time
+  }
+}
+
+const uint16_t* Scan::part_offsets(size_t part) const {
+  size_t fields = 0;
+  for (size_t p = 0; p < part; ++p) fields += layout().parts[p].fields;
+  return offsets_.data() + block_ * fields;
+}
+
+const uint8_t* Scan::part_table(size_t group, size_t part) const {
+  size_t bytes = group * layout().table_bytes;
+  for (size_t p = 0; p < part; ++p) bytes += layout().parts[p].table_bytes;
+  return batch_.tables_[0].bytes + bytes;
+}
+
+void Scan::expand(const uint8_t* codes, size_t count) {
+  // In order: what a part writes too much is overwritten by the next.
+  for (size_t p = 0; p < n_parts(); ++p) {
+    const Layout::Part& part = layout().parts[p];
+    batch_.kernels_.expand(codes, batch_.queries_.bytes, part.first_byte, part.bytes, count,
+                           part.slots, part.fields, const_cast<uint16_t*>(part_offsets(p)));
+  }
+}
+
+}  // namespace densehash

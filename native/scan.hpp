@@ -1,0 +1,214 @@
+// Distances of a batch of queries to a range of codes, a tile at a time, never all at once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels.hpp"
+#include "parallel.hpp"
+
+namespace densehash {
+
+struct Codes {
+  const uint8_t* data;
+  size_t count;
+  size_t bytes;
+
+  size_t bits() const { return 8 * bytes; }
+  const uint8_t* row(size_t i) const { return data + i * bytes; }
+};
+
+// Distances of `n_queries` queries to `count` codes, entry (code, query) at code * lanes + query.
+template <class D>
+struct Tile {
+  const D* distances;
+  size_t lanes;  // 1 or kGroup
+  size_t first_query, n_queries;
+  size_t first_code, count;
+
+  size_t n_runs() const { return (count * lanes + kRun - 1) / kRun; }
+};
+
+// How codes are cut into parts and fields for the tables of one instruction set.
+struct Layout {
+  struct Part {
+    size_t first_byte, bytes, fields, table_bytes;
+    uint8_t widths[kMaxFields];  // of the fields, in bits
+    FieldSlot slots[kMaxSlots];
+  };
+
+  Layout(const Kernels& kernels, size_t bytes);
+
+  std::vector<Part> parts;
+  size_t table_bytes = 0;  // of all parts, for one group of queries
+};
+
+struct alignas(64) CacheLine {
+  uint8_t bytes[64];
+};
+
+// A batch of queries, ready to be compared with codes. Shared by all threads.
+class Batch {
+ public:
+  Batch(const Kernels& kernels, const Layout& layout, Codes queries);
+
+  // How many queries belong into one batch, so that its tables stay in the second-level cache.
+  static size_t good_size(const Layout& layout, size_t n_queries);
+
+  size_t n_queries() const { return queries_.count; }
+  size_t bits() const { return queries_.bits(); }
+
+ private:
+  friend class Scan;
+  const Kernels& kernels_;
+  const Layout& layout_;
+  Codes queries_;
+  size_t n_groups_ = 0;            // looked up by tables; the queries after them one by one
+  std::vector<CacheLine> tables_;  // group by group, part by part
+};
+
+// One thread's way through codes. Both kinds of visit see the codes in rising order.
+class Scan {
+ public:
+  Scan(const Batch& batch, Control& control, size_t worker);
+
+  // visit(Tile) for all queries and the codes [begin, end).
+  template <class Visit>
+  void visit_all(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
+    for_blocks(codes, begin, end, [&](size_t first, size_t count) {
+      for (size_t group = 0; group < batch_.n_groups_; ++group) {
+        if (fits_byte_) {
+          look_up(batch_.kernels_.lookup8, group, count, n_parts(), tile8());
+          visit(group_tile(tile8(), group, first, count));
+        } else {
+          look_up(batch_.kernels_.lookup16, group, count, n_parts(), tile16());
+          visit(group_tile(tile16(), group, first, count));
+        }
+      }
+      for (size_t q = batch_.n_groups_ * kGroup; q < batch_.n_queries(); ++q) {
+        if (fits_byte_)
+          visit(row_tile(batch_.kernels_.row8, codes, q, first, count, tile8()));
+        else
+          visit(row_tile(batch_.kernels_.row16, codes, q, first, count, tile16()));
+      }
+    });
+  }
+
+  // visit.hit(query, distance, code) for the codes in [begin, end) that are closer than
+  // visit.bound(query). The bound may fall, but is asked for once a tile: hits are to be asked.
+  template <class Visit>
+  void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
+    const Kernels& kernels = batch_.kernels_;
+    for_blocks(codes, begin, end, [&](size_t first, size_t count) {
+      for (size_t group = 0; group < batch_.n_groups_; ++group) {
+        const size_t last = n_parts() - 1;
+        uint16_t bounds[kRun] = {};
+        const Tile<uint8_t> tile = group_tile(tile8(), group, first, count);
+        size_t most = 0;
+        for (size_t lane = 0; lane < tile.n_queries; ++lane) {
+          const size_t bound = visit.bound(tile.first_query + lane);
+          bounds[lane] = static_cast<uint16_t>(bound);
+          most = std::max(most, bound);
+        }
+        // Below a bound that fits, distances in bytes are right even where others saturate.
+        if (most <= 255) {
+          uint8_t narrow[kRun];
+          std::copy_n(bounds, kRun, narrow);
+          look_up(kernels.lookup8, group, count, last, tile8());
+          report(tile, kernels.find8(part_offsets(last), layout().parts[last].fields, count,
+                                     part_table(group, last), last > 0, tile8(), narrow,
+                                     runs_.data()),
+                 visit);
+        } else {
+          look_up(kernels.lookup16, group, count, n_parts(), tile16());
+          const Tile<uint16_t> wide = group_tile(tile16(), group, first, count);
+          report(wide, kernels.below16(tile16(), wide.n_runs(), bounds, runs_.data()), visit);
+        }
+      }
+      for (size_t q = batch_.n_groups_ * kGroup; q < batch_.n_queries(); ++q) {
+        const size_t bound = visit.bound(q);
+        if (fits_byte_) {
+          const auto tile = row_tile(kernels.row8, codes, q, first, count, tile8());
+          uint8_t bounds[kRun];
+          std::fill_n(bounds, kRun, static_cast<uint8_t>(bound));
+          report(tile, kernels.below8(tile8(), tile.n_runs(), bounds, runs_.data()), visit);
+        } else {
+          const auto tile = row_tile(kernels.row16, codes, q, first, count, tile16());
+          uint16_t bounds[kRun];
+          std::fill_n(bounds, kRun, static_cast<uint16_t>(bound));
+          report(tile, kernels.below16(tile16(), tile.n_runs(), bounds, runs_.data()), visit);
+        }
+      }
+    });
+  }
+
+ private:
+  const Layout& layout() const { return batch_.layout_; }
+  size_t n_parts() const { return layout().parts.size(); }
+
+  template <class Block>
+  void for_blocks(const Codes& codes, size_t begin, size_t end, Block&& block) {
+    for (size_t first = begin; first < end; first += block_) {
+      control_.poll(worker_);
+      const size_t count = std::min(block_, end - first);
+      if (batch_.n_groups_ > 0) expand(codes.row(first), count);
+      block(first, count);
+    }
+  }
+
+  // Cuts a block's codes into the offsets of their fields.
+  void expand(const uint8_t* codes, size_t count);
+  const uint16_t* part_offsets(size_t part) const;
+  const uint8_t* part_table(size_t group, size_t part) const;
+
+  // Distances of a group in the first parts of the codes.
+  template <class Lookup, class D>
+  void look_up(Lookup lookup, size_t group, size_t count, size_t parts, D* tile) {
+    for (size_t p = 0; p < parts; ++p)
+      lookup(part_offsets(p), layout().parts[p].fields, count, part_table(group, p), p > 0, tile);
+  }
+
+  template <class D>
+  Tile<D> group_tile(const D* tile, size_t group, size_t first, size_t count) const {
+    const size_t first_query = group * kGroup;
+    const size_t n = std::min(kGroup, batch_.n_queries() - first_query);
+    return {tile, kGroup, first_query, n, first, count};
+  }
+
+  template <class Row, class D>
+  Tile<D> row_tile(Row row, const Codes& codes, size_t query, size_t first, size_t count,
+                   D* tile) const {
+    row(batch_.queries_.row(query), codes.row(first), codes.bytes, count, tile);
+    return {tile, 1, query, 1, first, count};
+  }
+
+  template <class D, class Visit>
+  void report(const Tile<D>& tile, size_t n_runs, Visit& visit) const {
+    const size_t end = tile.count * tile.lanes;
+    const int shift = __builtin_ctzll(tile.lanes);
+    for (size_t r = 0; r < n_runs; ++r) {
+      const size_t first = runs_[r].index * kRun;
+      for (uint64_t mask = runs_[r].mask; mask != 0; mask &= mask - 1) {
+        const size_t entry = first + static_cast<size_t>(__builtin_ctzll(mask));
+        if (entry >= end) break;  // the padding of the last run
+        visit.hit(tile.first_query + (entry & (tile.lanes - 1)), size_t{tile.distances[entry]},
+                  tile.first_code + (entry >> shift));
+      }
+    }
+  }
+
+  uint8_t* tile8() { return tile_[0].bytes; }
+  uint16_t* tile16() { return reinterpret_cast<uint16_t*>(tile_[0].bytes); }
+
+  const Batch& batch_;
+  Control& control_;
+  size_t worker_;
+  bool fits_byte_;  // every distance, and every bound
+  size_t block_;    // codes
+  std::vector<uint16_t> offsets_;  // part by part, code by code
+  std::vector<CacheLine> tile_;
+  std::vector<Run> runs_;
+};
+
+}  // namespace densehash

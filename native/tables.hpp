@@ -1,0 +1,192 @@
+// Distances of many queries to many codes, by tables.
+//
+// A code is cut into fields of six to eight bits. For a group of queries and every value that a
+// field can take, a table holds the field's distances to all queries of the group: one byte
+// serves two queries, one in its low and one in its high four bits, and one vector a whole
+// group. So a code costs a load and an add for each field and *group*, where xor and popcount
+// would cost three instructions for each word and *query*.
+//
+// Two fields have at most 15 bits together: their sum still fits four bits. Beyond two, `sum`
+// adds up the bytes as they are (low + 16 * high, modulo 256) and `high` the high halves, so
+// low = sum - 16 * high.
+//
+// In an unnamed namespace for the reason given in rows.hpp. `Lanes` is the vector type of the
+// including file, with its few operations.
+#pragma once
+
+#include "rows.hpp"
+
+namespace densehash {
+namespace {
+
+// A code's distances to a group: of the queries in the low halves, and of those in the high.
+template <class V>
+struct Halves {
+  V low, high;
+};
+
+template <class Lanes, int FIELDS>
+inline Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, const uint8_t* tables) {
+  using V = typename Lanes::V;
+  V sum = Lanes::load(tables + offsets[0]);
+  if (FIELDS > 1) sum = Lanes::add(sum, Lanes::load(tables + offsets[1]));
+  V high = Lanes::high_half(sum);
+#pragma GCC unroll 12
+  for (int f = 2; f + 1 < FIELDS; f += 2) {
+    const V pair =
+        Lanes::add(Lanes::load(tables + offsets[f]), Lanes::load(tables + offsets[f + 1]));
+    sum = Lanes::add(sum, pair);
+    high = Lanes::add_high_half(high, pair);
+  }
+  if (FIELDS > 1 && FIELDS % 2 == 1) {
+    const V last = Lanes::load(tables + offsets[FIELDS - 1]);
+    sum = Lanes::add(sum, last);
+    high = Lanes::add_high_half(high, last);
+  }
+  return {Lanes::subtract_16_times(sum, high), high};
+}
+
+template <class Lanes, int FIELDS, class D, bool ADD>
+inline void lookup_code(const uint16_t* offsets, const uint8_t* tables, D* tile) {
+  const auto distances = sum_fields<Lanes, FIELDS>(offsets, tables);
+  Lanes::template put<ADD>(tile, distances.low);
+  Lanes::template put<ADD>(tile + kEntry, distances.high);
+}
+
+// Not inlined: the compiler allocates registers badly for all numbers of fields in one function.
+template <class Lanes, int FIELDS, class D, bool ADD>
+__attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t count,
+                                             const uint8_t* tables, D* tile) {
+  for (size_t i = 0; i < count; ++i)
+    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, tables, tile + i * kGroup);
+}
+
+// Looks up codes [begin, end) and notes those below a bound.
+template <class Lanes, int FIELDS, bool ADD>
+__attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t begin, size_t end,
+                                             const uint8_t* tables, uint8_t* tile,
+                                             const uint8_t* bounds, Run* runs) {
+  size_t found = 0;
+  for (size_t i = begin; i < end; ++i) {
+    lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + i * FIELDS, tables, tile + i * kGroup);
+    const uint64_t mask = Lanes::mask_below(tile + i * kGroup, bounds);
+    if (mask != 0) runs[found++] = {static_cast<uint32_t>(i), mask};
+  }
+  return found;
+}
+
+// Few codes are below the bounds: four are asked at once, and looked up again where one is.
+template <class Lanes, int FIELDS, bool ADD>
+__attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t count,
+                                             const uint8_t* tables, uint8_t* tile,
+                                             const uint8_t* bounds, Run* runs) {
+  using V = typename Lanes::V;
+  const V low_bounds = Lanes::load(bounds), high_bounds = Lanes::load(bounds + kEntry);
+  size_t found = 0, i = 0;
+  for (; i + 4 <= count; i += 4) {
+    V low = low_bounds, high = high_bounds;  // the least of the four and the bounds
+#pragma GCC unroll 4
+    for (size_t j = i; j < i + 4; ++j) {
+      auto distances = sum_fields<Lanes, FIELDS>(offsets + j * FIELDS, tables);
+      if (ADD) {
+        distances.low = Lanes::add_saturating(distances.low, Lanes::load(tile + j * kGroup));
+        distances.high =
+            Lanes::add_saturating(distances.high, Lanes::load(tile + j * kGroup + kEntry));
+      }
+      low = Lanes::least(low, distances.low);
+      high = Lanes::least(high, distances.high);
+    }
+    if (__builtin_expect(Lanes::differ(low, low_bounds, high, high_bounds), 0))
+      found += find_slowly<Lanes, FIELDS, ADD>(offsets, i, i + 4, tables, tile, bounds,
+                                               runs + found);
+  }
+  return found +
+         find_slowly<Lanes, FIELDS, ADD>(offsets, i, count, tables, tile, bounds, runs + found);
+}
+
+// From the number of fields in a part to the loop that was compiled for it.
+template <class Lanes, int FIELDS, class D>
+void lookup_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                 bool add, D* tile) {
+  if constexpr (FIELDS > 0) {
+    if (fields != FIELDS)
+      lookup_from<Lanes, FIELDS - 1>(offsets, fields, count, tables, add, tile);
+    else if (add)
+      lookup_fields<Lanes, FIELDS, D, true>(offsets, count, tables, tile);
+    else
+      lookup_fields<Lanes, FIELDS, D, false>(offsets, count, tables, tile);
+  }
+}
+
+template <class Lanes, int FIELDS>
+size_t find_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                 bool add, uint8_t* tile, const uint8_t* bounds, Run* runs) {
+  if constexpr (FIELDS == 0) {
+    return 0;
+  } else {
+    if (fields != FIELDS)
+      return find_from<Lanes, FIELDS - 1>(offsets, fields, count, tables, add, tile, bounds, runs);
+    if (add) return find_fields<Lanes, FIELDS, true>(offsets, count, tables, tile, bounds, runs);
+    return find_fields<Lanes, FIELDS, false>(offsets, count, tables, tile, bounds, runs);
+  }
+}
+
+template <class Lanes, class D>
+void lookup(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables, bool add,
+            D* tile) {
+  lookup_from<Lanes, Lanes::kMostFields>(offsets, fields, count, tables, add, tile);
+}
+
+template <class Lanes>
+size_t find(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables, bool add,
+            uint8_t* tile, const uint8_t* bounds, Run* runs) {
+  return find_from<Lanes, Lanes::kMostFields>(offsets, fields, count, tables, add, tile, bounds,
+                                              runs);
+}
+
+template <class Lanes, size_t SLOTS>
+void expand_slots(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
+                  size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets) {
+  typename Lanes::Slot cut[SLOTS];
+  for (size_t s = 0; s < SLOTS; ++s) cut[s] = Lanes::load_slot(slots[s]);
+  const uint8_t* end = codes + bytes * count;
+  for (size_t i = 0; i < count; ++i, offsets += fields) {
+    const uint8_t* part = codes + i * bytes + first_byte;
+    uint8_t copy[16] = {};
+    if (part + sizeof copy > end) {  // the vector load would read past the last code
+      std::memcpy(copy, part, part_bytes);
+      part = copy;
+    }
+    // The last slot may overrun into the next code's offsets, which are written after it.
+    for (size_t s = 0; s < SLOTS; ++s) Lanes::expand_slot(part, cut[s], offsets + 8 * s);
+  }
+}
+
+template <class Lanes>
+void expand(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes, size_t count,
+            const FieldSlot* slots, size_t fields, uint16_t* offsets) {
+  static_assert(kMaxSlots == 3, "one case for each");
+  const auto expand_all = fields <= 8    ? expand_slots<Lanes, 1>
+                          : fields <= 16 ? expand_slots<Lanes, 2>
+                                         : expand_slots<Lanes, 3>;
+  expand_all(codes, bytes, first_byte, part_bytes, count, slots, fields, offsets);
+}
+
+// As in find_fields: four runs are asked at once before any is looked at.
+template <class Lanes, class D>
+size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
+  size_t found = 0;
+  const auto look = [&](size_t r) {
+    const uint64_t mask = Lanes::mask_below(tile + r * kRun, bounds);
+    if (mask != 0) runs[found++] = {static_cast<uint32_t>(r), mask};
+  };
+  size_t r = 0;
+  for (; r + 4 <= n_runs; r += 4)
+    if (__builtin_expect(Lanes::any_of_4_below(tile + r * kRun, bounds), 0))
+      for (size_t i = r; i < r + 4; ++i) look(i);
+  for (; r < n_runs; ++r) look(r);
+  return found;
+}
+
+}  // namespace
+}  // namespace densehash

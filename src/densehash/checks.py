@@ -1,0 +1,218 @@
+"""The one gate for outside input.
+
+Each function returns its argument in the form that the rest of the package relies on, or
+raises :class:`~densehash.errors.InputError` saying what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.errors import InputError
+
+__all__ = [
+    "MAX_BYTES",
+    "check_codes",
+    "check_integer",
+    "check_positions",
+    "check_same_width",
+    "check_threads",
+]
+
+MAX_BYTES = 512
+"""The widest code, in bytes: 4096 bits."""
+
+
+def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
+    """Packed codes, in C order.
+
+    Parameters
+    ----------
+    codes : uint8 array of shape (n, width), width from 1 to 512, in any memory order
+    name : what the error calls it
+
+    Returns
+    -------
+    uint8 array of shape (n, width), C-contiguous; the same memory where it already was
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_codes(np.zeros((3, 8), dtype=np.uint8)).shape
+    (3, 8)
+    >>> check_codes(np.zeros((3, 8)))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: codes must be a uint8 array of packed bits, got dtype float64
+    """
+    array = _as_array(codes, name)
+    if array.dtype != np.uint8:
+        hint = "; pass dtype=uint8 if these are packed bytes" if array.dtype.kind in "iu" else ""
+        raise InputError(
+            f"{name} must be a uint8 array of packed bits, got dtype {array.dtype}{hint}"
+        )
+    if array.ndim != 2:
+        raise InputError(f"{name} must have 2 dimensions (n, width), got shape {array.shape}")
+    if not 1 <= array.shape[1] <= MAX_BYTES:
+        raise InputError(f"{name} must be 1 to {MAX_BYTES} bytes wide, got {array.shape[1]}")
+    return np.ascontiguousarray(array)
+
+
+def check_same_width(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:
+    """Refuse queries and codes of different widths.
+
+    Parameters
+    ----------
+    queries : uint8 array of shape (q, width)
+    codes : uint8 array of shape (n, width)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_same_width(np.zeros((1, 8), np.uint8), np.zeros((5, 16), np.uint8))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: queries are 8 bytes wide but codes are 16 bytes wide
+    """
+    if queries.shape[1] != codes.shape[1]:
+        raise InputError(
+            f"queries are {queries.shape[1]} bytes wide but codes are {codes.shape[1]} bytes wide"
+        )
+
+
+def check_integer(value: int, name: str, minimum: int, maximum: int | None = None) -> int:
+    """Check an integer of Python or numpy against its limits, both included; no bool, no float.
+
+    Examples
+    --------
+    >>> check_integer(np.int32(7), "k", 1)
+    7
+    >>> check_integer(0, "k", 1)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: k must be at least 1, got 0
+    """
+    expected = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+    # A bool is an int to Python, but hardly ever what was meant.
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(
+            f"{name} must be an integer {expected}, got {value!r} of type {type(value).__name__}"
+        )
+    integer = int(value)
+    if integer < minimum or (maximum is not None and integer > maximum):
+        raise InputError(f"{name} must be {expected}, got {integer}")
+    return integer
+
+
+def check_threads(n_threads: int | None) -> int:
+    """How many threads to use; None stands for every CPU that this process may use.
+
+    Examples
+    --------
+    >>> check_threads(2)
+    2
+    >>> check_threads(None) >= 1
+    True
+    """
+    if n_threads is not None:
+        return check_integer(n_threads, "n_threads", 1)
+    # Containers and job schedulers often grant fewer CPUs than the machine has.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_positions(
+    relevant: Sequence[ArrayLike] | NDArray[np.integer], n_queries: int, n_codes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of codes for each query, flattened into the CSR shape.
+
+    Parameters
+    ----------
+    relevant : q one-dimensional integer arrays of any lengths, or one integer array (q, m)
+    n_queries : q
+    n_codes : positions must lie in 0 .. n_codes - 1
+
+    Returns
+    -------
+    limits : int64 array of shape (q + 1,); query i owns positions[limits[i]:limits[i + 1]]
+    positions : int64 array of shape (limits[q],)
+
+    Examples
+    --------
+    >>> limits, positions = check_positions([[4, 0], [], [2]], n_queries=3, n_codes=5)
+    >>> limits
+    array([0, 2, 2, 3])
+    >>> positions
+    array([4, 0, 2])
+    """
+    if isinstance(relevant, np.ndarray) and relevant.dtype != object:
+        _check_rows_of_positions(relevant, n_queries)
+        rows: Sequence[NDArray[np.integer]] | NDArray[np.integer] = relevant
+        limits = np.arange(n_queries + 1, dtype=np.int64) * relevant.shape[1]
+        positions = np.ascontiguousarray(relevant).astype(np.int64, copy=False).reshape(-1)
+    else:
+        rows = _list_of_positions(relevant, n_queries)
+        limits = np.zeros(n_queries + 1, dtype=np.int64)
+        np.cumsum([row.size for row in rows], out=limits[1:])
+        positions = np.concatenate([np.empty(0, np.int64), *rows], dtype=np.int64, casting="unsafe")
+
+    # An unsigned position beyond int64 has wrapped to a negative one: out of range either way.
+    if positions.size and (positions.min() < 0 or positions.max() >= n_codes):
+        first = int(np.flatnonzero((positions < 0) | (positions >= n_codes))[0])
+        query = int(np.searchsorted(limits, first, side="right")) - 1
+        position = rows[query][first - int(limits[query])]
+        if n_codes == 0:
+            raise InputError(
+                f"relevant must be empty where there are no codes, got position {position} "
+                f"for query {query}"
+            )
+        raise InputError(
+            f"relevant positions must lie in 0..{n_codes - 1} for {n_codes} codes, "
+            f"got {position} for query {query}"
+        )
+    return limits, positions
+
+
+def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # ragged lists, refusing objects
+        raise InputError(f"{name} cannot be read as an array: {error}") from None
+
+
+def _check_rows_of_positions(relevant: NDArray[np.generic], n_queries: int) -> None:
+    if relevant.ndim != 2 or relevant.dtype.kind not in "iu":
+        raise InputError(
+            "relevant must be integers of shape (n_queries, m) or one array for each query, "
+            f"got dtype {relevant.dtype} and shape {relevant.shape}"
+        )
+    if relevant.shape[0] != n_queries:
+        raise InputError(
+            f"relevant has rows for {relevant.shape[0]} queries but there are {n_queries} queries"
+        )
+
+
+def _list_of_positions(relevant: Iterable[ArrayLike], n_queries: int) -> list[NDArray[np.integer]]:
+    try:
+        rows = [np.asarray(row) for row in relevant]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"relevant must hold one array of positions for each query: {error}"
+        ) from None
+    if len(rows) != n_queries:
+        raise InputError(
+            f"relevant has rows for {len(rows)} queries but there are {n_queries} queries"
+        )
+    for query, row in enumerate(rows):
+        # An empty list becomes an empty float array: there is nothing in it to be wrong.
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            raise InputError(
+                "relevant must hold a one-dimensional integer array for each query, "
+                f"got dtype {row.dtype} and shape {row.shape} for query {query}"
+            )
+    return rows

@@ -1,0 +1,175 @@
+"""The command ``densehash``: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import densehash
+from densehash import demo, hamming
+from densehash.checks import check_threads
+from densehash.errors import DensehashError
+
+__all__ = ["main"]
+
+SHOWN_QUERIES = 4
+SHOWN_NEIGHBOURS = 5
+
+app = typer.Typer(
+    help="Learned binary codes for nearest-neighbour search.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# The root of typer's complaints about arguments; typer does not export it in every version.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
+    try:
+        code = app(args=arguments, prog_name="densehash", standalone_mode=False)
+    except _UsageError as error:
+        _fail(error.format_message())
+    except DensehashError as error:
+        _fail(str(error))
+    sys.exit(code)
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write(f"densehash: {' '.join(message.split())}\n")
+    sys.exit(2)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"densehash {densehash.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("info")
+def _info() -> None:
+    """Say the version, the instruction sets, and the number of threads."""
+    typer.echo(f"version               {densehash.__version__}")
+    typer.echo(f"instruction set       {hamming.instruction_set()}")
+    typer.echo(f"instruction sets here {', '.join(hamming.instruction_sets())}")
+    typer.echo(f"threads               {check_threads(None)}")
+
+
+@app.command("demo")
+def _demo(
+    bits: Annotated[int, typer.Option(help="Bits of a code, 1 to 4096.")] = 64,
+    seed: Annotated[int, typer.Option(help="Draws the planes and the queries.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+) -> None:
+    """Hash handwritten digits with random planes and show their Hamming neighbours."""
+    found = demo.run(n_bits=bits, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found), indent=2))
+        return
+    console = Console()
+    console.print(_neighbours_table(found, console.encoding))
+    console.print(_summary_table(found))
+
+
+def _as_json(found: demo.DigitsDemo) -> dict[str, object]:
+    return {
+        "n_bits": found.n_bits,
+        "seed": found.seed,
+        "n_codes": len(found.digits),
+        "n_queries": len(found.query_digits),
+        "n_neighbours": demo.N_NEIGHBOURS,
+        "n_candidates": demo.N_CANDIDATES,
+        "same_digit": found.same_digit,
+        "same_digit_exact": found.same_digit_exact,
+        "recall": found.recall,
+        "seconds_hash": found.seconds_hash,
+        "seconds_search": found.seconds_search,
+        "seconds_exact": found.seconds_exact,
+        "instruction_set": hamming.instruction_set(),
+        "queries": [
+            {
+                "digit": int(found.query_digits[query]),
+                "neighbours": found.neighbours[query, : demo.N_NEIGHBOURS].tolist(),
+                "distances": found.distances[query, : demo.N_NEIGHBOURS].tolist(),
+                "digits": found.digits[found.neighbours[query, : demo.N_NEIGHBOURS]].tolist(),
+            }
+            for query in range(len(found.query_digits))
+        ],
+    }
+
+
+def _neighbours_table(found: demo.DigitsDemo, encoding: str) -> Table:
+    table = Table(title=f"Nearest by Hamming distance, {found.n_bits} bits", show_lines=True)
+    table.add_column("query", justify="center")
+    for rank in range(1, SHOWN_NEIGHBOURS + 1):
+        table.add_column(f"{rank}", justify="center")
+    # The first query of each digit, so that no two rows show the same one.
+    firsts = np.sort(np.unique(found.query_digits, return_index=True)[1])
+    for query in firsts[:SHOWN_QUERIES]:
+        digit = found.query_digits[query]
+        cells = [Text(f"{_picture(found.query_pictures[query], encoding)}\n{digit}", style="bold")]
+        for rank in range(SHOWN_NEIGHBOURS):
+            neighbour = found.neighbours[query, rank]
+            picture = _picture(found.pictures[neighbour], encoding)
+            same = found.digits[neighbour] == digit
+            cells.append(
+                Text(
+                    f"{picture}\n{found.digits[neighbour]} at {found.distances[query, rank]}",
+                    style="green" if same else "red",
+                )
+            )
+        table.add_row(*cells)
+    return table
+
+
+def _picture(pixels: NDArray[np.float32], encoding: str) -> str:
+    """Eight by eight pixels as four lines: a character is two pixels, one above the other."""
+    marks = " ▀▄█" if encoding.lower().startswith("utf") else " '.#"
+    upper, lower = (pixels.reshape(8, 8)[start::2] >= 7 for start in (0, 1))
+    return "\n".join("".join(marks[mark] for mark in line) for line in upper + 2 * lower)
+
+
+def _summary_table(found: demo.DigitsDemo) -> Table:
+    n_codes, n_queries = len(found.digits), len(found.query_digits)
+    width = -(-found.n_bits // 8)
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for value, meaning in (
+        (f"{n_codes}", f"digits of {found.pictures.shape[1]} pixels; {n_queries} others ask"),
+        (f"{width} bytes", f"a code, instead of {found.pictures[0].nbytes} bytes a vector"),
+        (f"{found.same_digit:.1%}", f"of the {demo.N_NEIGHBOURS} nearest codes show the digit"),
+        (f"{found.same_digit_exact:.1%}", f"of the {demo.N_NEIGHBOURS} nearest vectors do"),
+        (
+            f"{found.recall:.1%}",
+            f"of them are among the {demo.N_CANDIDATES} nearest codes",
+        ),
+        (f"{1e3 * found.seconds_hash:.2f} ms", "to hash all"),
+        (
+            f"{1e3 * found.seconds_search:.2f} ms",
+            f"to search codes for all queries ({hamming.instruction_set()})",
+        ),
+        (f"{1e3 * found.seconds_exact:.2f} ms", "to search vectors for all queries"),
+    ):
+        table.add_row(value, meaning)
+    return table

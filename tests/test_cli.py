@@ -1,0 +1,101 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import densehash
+from densehash import cli, demo
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str | int, str, str]:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    output = capsys.readouterr()
+    return exit_.value.code or 0, output.out, output.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"densehash {densehash.__version__}\n", "")
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "info")
+    assert (code, err) == (0, "")
+    assert densehash.__version__ in out
+    assert densehash.hamming.instruction_set() in out
+    assert all(name in out for name in densehash.hamming.instruction_sets())
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "demo" in out
+    assert "info" in out
+
+
+def test_demo_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "demo", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["n_codes"] + result["n_queries"] == 1797
+    assert len(result["queries"]) == result["n_queries"]
+    first = result["queries"][0]
+    assert len(first["neighbours"]) == len(first["digits"]) == result["n_neighbours"]
+    assert first["distances"] == sorted(first["distances"])
+    assert 0.5 < result["same_digit"] < result["same_digit_exact"] <= 1
+    assert 0.5 < result["recall"] <= 1
+
+
+def test_demo_shows_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "demo")
+    assert (code, err) == (0, "")
+    assert "█" in out
+    assert "8 bytes" in out
+
+
+def test_demo_where_the_terminal_knows_ascii_only() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from densehash.cli import main; main(['demo'])"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert result.stdout.isascii()
+    assert b"#" in result.stdout
+
+
+def test_the_options_of_the_demo_change_it(capsys: pytest.CaptureFixture[str]) -> None:
+    short = json.loads(run(capsys, "demo", "--json", "--bits", "16")[1])
+    other = json.loads(run(capsys, "demo", "--json", "--bits", "16", "--seed", "1")[1])
+    long = json.loads(run(capsys, "demo", "--json", "--bits", "256")[1])
+    assert (short["n_bits"], long["n_bits"]) == (16, 256)
+    assert short["recall"] < long["recall"]
+    assert short["queries"] != other["queries"]
+
+
+def test_the_demo_repeats_itself() -> None:
+    first, second = demo.run(seed=3), demo.run(seed=3)
+    assert first.neighbours.tolist() == second.neighbours.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--bits", "0"], "n_bits must be from 1 to 4096, got 0"),
+        (["demo", "--bits", "many"], "Invalid value for '--bits'"),
+        (["demo", "--seed", "-1"], "seed must be at least 0, got -1"),
+        (["demo", "--colour"], "No such option"),
+        (["dance"], "No such command 'dance'"),
+        (["demo", "extra"], "extra"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("densehash: ")
+    assert err.count("\n") == 1
+    assert message in err

@@ -1,0 +1,76 @@
+"""Imports go one way: each room imports only rooms below it, as drawn in the design."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "densehash"
+
+# What each room may import of the package. A new room gets a line here.
+ROOMS = {
+    "errors": set(),
+    "checks": {"errors"},
+    "bits": {"checks", "errors"},
+    "hamming": {"_native", "bits", "checks", "errors"},
+    "demo": {"bits", "checks", "errors", "hamming"},
+    "cli": {"__init__", "bits", "checks", "demo", "errors", "hamming"},
+    "__init__": {"bits", "errors", "hamming"},
+}
+
+# The command line is the only room that talks to a terminal.
+ONLY_IN_CLI = {"rich", "typer"}
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Dotted names of all that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(dotted: str) -> str:
+    """The room of the package that a dotted name lies in: `densehash.pack` is in `__init__`."""
+    parts = dotted.split(".")
+    known = {*ROOMS, "_native"}
+    return parts[1] if len(parts) > 1 and parts[1] in known else "__init__"
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of_file(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def test_every_file_has_a_room() -> None:
+    assert {room_of_file(path) for path in FILES} == set(ROOMS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=room_of_file)
+def test_rooms_import_only_rooms_below(path: Path) -> None:
+    room = room_of_file(path)
+    imported = {
+        room_of(dotted) for dotted in imported_modules(path) if dotted.split(".")[0] == "densehash"
+    }
+    assert imported - {room} <= ROOMS[room]
+
+
+@pytest.mark.parametrize("path", FILES, ids=room_of_file)
+def test_only_the_command_line_imports_terminal_packages(path: Path) -> None:
+    outside = {dotted.split(".")[0] for dotted in imported_modules(path)}
+    if room_of_file(path) != "cli":
+        assert not outside & ONLY_IN_CLI
+
+
+def test_the_rooms_have_no_cycle() -> None:
+    placed = {"_native"}
+    while len(placed) <= len(ROOMS):
+        # `cli` uses the finished package, and `__init__` does not know `cli`.
+        free = {room for room, below in ROOMS.items() if room not in placed and below <= placed}
+        assert free, f"a cycle among {set(ROOMS) - placed}"
+        placed |= free

@@ -1,0 +1,61 @@
+"""Public names: `__all__` of each module says what the module defines, no more and no less."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import densehash
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(densehash.__path__, "densehash.")
+    if not module.name.rpartition(".")[2].startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_lists_what_the_module_defines(name: str) -> None:
+    module = importlib.import_module(name)
+    defined = {
+        attribute
+        for attribute, value in vars(module).items()
+        if not attribute.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == name
+    }
+    listed = set(module.__all__)
+    assert len(listed) == len(module.__all__)
+    assert defined <= listed, "public functions and classes that __all__ leaves out"
+    constants = {attribute for attribute in listed - defined if attribute.isupper()}
+    assert listed - defined == constants, "listed, but neither defined here nor a constant"
+    assert all(hasattr(module, attribute) for attribute in listed)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_functions_have_docstrings_and_examples(name: str) -> None:
+    module = importlib.import_module(name)
+    if name == "densehash.cli":  # its users read --help
+        return
+    for attribute in module.__all__:
+        value = getattr(module, attribute)
+        if inspect.isfunction(value):
+            assert ">>>" in (inspect.getdoc(value) or ""), f"{name}.{attribute} has no example"
+
+
+def test_the_package_shows_its_public_names_and_no_others() -> None:
+    assert set(densehash.__all__) == {
+        "DensehashError",
+        "InputError",
+        "__version__",
+        "bits",
+        "hamming",
+        "pack",
+        "unpack",
+    }
+    assert all(hasattr(densehash, name) for name in densehash.__all__)
+
+
+def test_modules_were_found() -> None:
+    assert {"densehash.bits", "densehash.checks", "densehash.hamming"} <= set(MODULES)

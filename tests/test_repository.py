@@ -1,0 +1,83 @@
+"""What the repository promises outside the package: commands, texts, no private paths."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOT_OURS = {".git", "build", "dist", "__pycache__"}
+# Put together here, so that this file does not find itself.
+PRIVATE_PATH = re.compile("(?<![A-Za-z0-9._-])/" + "(work|root|home|Users|opt|mnt)/")
+
+
+def our_files() -> Iterator[Path]:
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = parts[0].startswith(".") and parts[0] not in (".ci", ".gitignore")
+        if path.is_file() and not hidden and not NOT_OURS & set(parts):
+            yield path
+
+
+def test_the_readme_gives_both_commands_early() -> None:
+    start = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:60]
+    assert any("make demo" in line for line in start)
+    assert any("make test" in line for line in start)
+
+
+def test_ci_runs_make_test_and_nothing_more() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    commands = script.read_text(encoding="utf-8").splitlines()
+    assert commands[-1] == "make test"
+    assert len(commands) == 4
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in our_files()
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8", errors="ignore").splitlines(), start=1
+        )
+        if PRIVATE_PATH.search(line)
+    ]
+    assert found == []
+
+
+def test_the_search_for_private_paths_finds_one() -> None:
+    assert PRIVATE_PATH.search("see " + "/" + "root/notes")
+    assert not PRIVATE_PATH.search("https://example.org/work/")
+
+
+def test_the_makefile_builds_with_what_pyproject_asks_for() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked = re.findall(r"^requires = \[(.*)\]$", pyproject, re.M)[0].split(", ")
+    used = re.findall(r"^BUILD_REQUIRES := (.*)$", makefile, re.M)[0].split(" ")
+    assert set(asked) <= set(used)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "sanitize", "clean"])
+def test_the_makefile_has_its_targets(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+
+
+def test_the_changelog_has_a_place_for_what_comes() -> None:
+    assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.*?)```", readme, re.S)[0]
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["codes"].shape == (100_000, 8)
+    assert names["asked"].shape == (5, 8)
+    assert names["distances"].shape == names["indices"].shape == (5, 10)
+    assert names["limits"].shape == (6,)
+    assert names["near"].shape == names["where"].shape == (names["limits"][-1],)
+    assert names["counts"].shape == (5, 65)
+    assert 0 in names["first"]
