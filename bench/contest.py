@@ -67,11 +67,11 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether every requirement is met; None where there was nothing to judge by."""
-        ratios = self.ratios
-        judged = [ratios[need.peer] >= need.least for need in self.row.required
-                  if need.peer in ratios]  # fmt: skip
-        return all(judged) if judged else None
+        """Whether every requirement is met; None where a peer that could tell is missing."""
+        needs, ratios = self.row.required, self.ratios
+        if any(need.peer in ratios and ratios[need.peer] < need.least for need in needs):
+            return False
+        return True if needs and all(need.peer in ratios for need in needs) else None
 
     def record(self) -> dict[str, object]:
         """The result as plain data, with everything that it depends on."""

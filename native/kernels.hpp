@@ -49,9 +49,9 @@ struct Kernels {
   void (*row16)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
                 uint16_t* out);
 
-  // counts[distance] += 1 for the codes at these positions.
-  void (*count_at)(const uint8_t* query, const uint8_t* codes, size_t bytes,
-                   const int64_t* positions, size_t count, int64_t* counts);
+  // Distances of one query to the codes at these positions.
+  void (*gather)(const uint8_t* query, const uint8_t* codes, size_t bytes,
+                 const int64_t* positions, size_t count, uint16_t* out);
 
   // Entries of a tile below the bounds (kRun of them, repeated); returns the number of runs.
   size_t (*below8)(const uint8_t* tile, size_t n_runs, const uint8_t* bounds, Run* runs);

@@ -128,6 +128,8 @@ inline void store_16(uint8x16_t distances, uint16_t* out) {
   vst1q_u16(out + 8, vmovl_high_u8(distances));
 }
 
+// The loops below write 16 distances at a time and return how many; the rest is for row_any.
+
 // Codes of 1, 2, 4 or 8 bytes: 16 of them are BYTES vectors.
 template <int BYTES, class D>
 size_t row_short(const uint8_t* query, const uint8_t* codes, size_t count, D* out) {
@@ -210,22 +212,29 @@ void row_any(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t co
 }
 
 template <class D>
+size_t row_16s(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  switch (bytes) {
+    case 1: return row_short<1>(query, codes, count, out);
+    case 2: return row_short<2>(query, codes, count, out);
+    case 4: return row_short<4>(query, codes, count, out);
+    case 8: return row_short<8>(query, codes, count, out);
+    case 16: return row_long<1, false>(query, codes, bytes, count, out);
+    case 32: return row_long<2, false>(query, codes, bytes, count, out);
+    case 48: return row_long<3, false>(query, codes, bytes, count, out);
+    case 64: return row_long<4, false>(query, codes, bytes, count, out);
+  }
+  if (bytes > 4 && bytes < 8) return row_below_8(query, codes, bytes, count, out);
+  if (bytes > 8 && bytes < 16) return row_long<1, true>(query, codes, bytes, count, out);
+  if (bytes > 16 && bytes < 32) return row_long<2, true>(query, codes, bytes, count, out);
+  if (bytes > 32 && bytes < 48) return row_long<3, true>(query, codes, bytes, count, out);
+  if (bytes > 48 && bytes < 64) return row_long<4, true>(query, codes, bytes, count, out);
+  return 0;
+}
+
+template <class D>
 void row_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
-  size_t done = 0;
-  if (bytes == 1) done = row_short<1>(query, codes, count, out);
-  else if (bytes == 2) done = row_short<2>(query, codes, count, out);
-  else if (bytes == 4) done = row_short<4>(query, codes, count, out);
-  else if (bytes == 8) done = row_short<8>(query, codes, count, out);
-  else if (bytes == 16) done = row_long<1, false>(query, codes, bytes, count, out);
-  else if (bytes == 32) done = row_long<2, false>(query, codes, bytes, count, out);
-  else if (bytes == 48) done = row_long<3, false>(query, codes, bytes, count, out);
-  else if (bytes == 64) done = row_long<4, false>(query, codes, bytes, count, out);
-  else if (bytes > 4 && bytes < 8) done = row_below_8(query, codes, bytes, count, out);
-  else if (bytes > 8 && bytes < 16) done = row_long<1, true>(query, codes, bytes, count, out);
-  else if (bytes > 16 && bytes < 32) done = row_long<2, true>(query, codes, bytes, count, out);
-  else if (bytes > 32 && bytes < 48) done = row_long<3, true>(query, codes, bytes, count, out);
-  else if (bytes > 48 && bytes < 64) done = row_long<4, true>(query, codes, bytes, count, out);
-  row_any(query, codes + done * bytes, bytes, count - done, out + done);
+  const size_t n = row_16s(query, codes, bytes, count, out);
+  row_any(query, codes + n * bytes, bytes, count - n, out + n);
 }
 
 }  // namespace
@@ -234,7 +243,7 @@ const Kernels& neon_kernels() {
   static constexpr Kernels kernels = {"neon",
                                       row_neon<uint8_t>,
                                       row_neon<uint16_t>,
-                                      count_at,
+                                      gather,
                                       below<Neon, uint8_t>,
                                       below<Neon, uint16_t>,
                                       {64, 15},

@@ -23,8 +23,8 @@ size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
 
 const Kernels& scalar_kernels() {
   static constexpr Kernels kernels = {
-      "scalar", row<uint8_t>, row<uint16_t>, count_at, below<uint8_t>, below<uint16_t>,
-      {},       {},           nullptr,       nullptr,  nullptr,        nullptr};
+      "scalar", row<uint8_t>, row<uint16_t>, gather,  below<uint8_t>, below<uint16_t>,
+      {},       {},           nullptr,       nullptr, nullptr,        nullptr};
   return kernels;
 }
 

@@ -99,21 +99,23 @@ nb::object histogram_of(const Bytes& queries, const Bytes& codes, size_t n_threa
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
   const Output<int64_t> counts("zeros", q.count, c.bits() + 1);
-  without_lock(n_threads,
-               [&](Control& control) { histogram(kernels, q, c, control, counts.data); });
+  without_lock(n_threads, [&](Control& control) {
+    histogram(kernels, q, c, nullptr, control, counts.data);
+  });
   return counts.array;
 }
 
-nb::object histogram_at_of(const Bytes& queries, const Bytes& codes, const Positions& limits,
-                           const Positions& positions, size_t n_threads,
-                           const std::string& simd) {
+nb::tuple histograms_of(const Bytes& queries, const Bytes& codes, const Positions& limits,
+                        const Positions& positions, size_t n_threads, const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
   const Output<int64_t> counts("zeros", q.count, c.bits() + 1);
+  const Output<int64_t> relevant_counts("zeros", q.count, c.bits() + 1);
+  const Relevant relevant{limits.data(), positions.data(), relevant_counts.data};
   without_lock(n_threads, [&](Control& control) {
-    histogram_at(kernels, q, c, limits.data(), positions.data(), control, counts.data);
+    histogram(kernels, q, c, &relevant, control, counts.data);
   });
-  return counts.array;
+  return nb::make_tuple(counts.array, relevant_counts.array);
 }
 
 nb::tuple instruction_sets() {
@@ -132,7 +134,7 @@ NB_MODULE(_native, module) {
   module.def("within", within_of, "queries"_a, "codes"_a, "radius"_a, "n_threads"_a, "simd"_a);
   module.def("distances", distances_of, "queries"_a, "codes"_a, "n_threads"_a, "simd"_a);
   module.def("histogram", histogram_of, "queries"_a, "codes"_a, "n_threads"_a, "simd"_a);
-  module.def("histogram_at", histogram_at_of, "queries"_a, "codes"_a, "limits"_a, "positions"_a,
+  module.def("histograms", histograms_of, "queries"_a, "codes"_a, "limits"_a, "positions"_a,
              "n_threads"_a, "simd"_a);
   module.def("instruction_sets", instruction_sets);
 }

@@ -73,24 +73,25 @@ void row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
 }
 
 template <size_t BYTES>
-void count_at_width(const uint8_t* query, const uint8_t* codes, size_t bytes,
-                    const int64_t* positions, size_t count, int64_t* counts) {
+void gather_width(const uint8_t* query, const uint8_t* codes, size_t bytes,
+                  const int64_t* positions, size_t count, uint16_t* out) {
   if (BYTES != 0) bytes = BYTES;
-  constexpr size_t kAhead = 16;  // positions jump about: fetch while others are counted
+  constexpr size_t kAhead = 32;  // positions jump about: fetch while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)
       __builtin_prefetch(codes + static_cast<size_t>(positions[i + kAhead]) * bytes);
     const uint8_t* code = codes + static_cast<size_t>(positions[i]) * bytes;
-    ++counts[distance<BYTES>(query, code, bytes)];
+    out[i] = static_cast<uint16_t>(distance<BYTES>(query, code, bytes));
   }
 }
 
-void count_at(const uint8_t* query, const uint8_t* codes, size_t bytes, const int64_t* positions,
-              size_t count, int64_t* counts) {
+void gather(const uint8_t* query, const uint8_t* codes, size_t bytes, const int64_t* positions,
+            size_t count, uint16_t* out) {
   switch (bytes) {
-    case 8: return count_at_width<8>(query, codes, bytes, positions, count, counts);
-    case 16: return count_at_width<16>(query, codes, bytes, positions, count, counts);
-    default: return count_at_width<0>(query, codes, bytes, positions, count, counts);
+    case 8: return gather_width<8>(query, codes, bytes, positions, count, out);
+    case 16: return gather_width<16>(query, codes, bytes, positions, count, out);
+    case 32: return gather_width<32>(query, codes, bytes, positions, count, out);
+    default: return gather_width<0>(query, codes, bytes, positions, count, out);
   }
 }
 

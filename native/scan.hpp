@@ -68,35 +68,13 @@ class Batch {
   std::vector<CacheLine> tables_;  // group by group, part by part
 };
 
-// One thread's way through codes. Both kinds of visit see the codes in rising order.
+// One thread's way through codes, looking for near ones.
 class Scan {
  public:
   Scan(const Batch& batch, Control& control, size_t worker);
 
-  // visit(Tile) for all queries and the codes [begin, end).
-  template <class Visit>
-  void visit_all(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
-    for_blocks(codes, begin, end, [&](size_t first, size_t count) {
-      for (size_t group = 0; group < batch_.n_groups_; ++group) {
-        if (fits_byte_) {
-          look_up(batch_.kernels_.lookup8, group, count, n_parts(), tile8());
-          visit(group_tile(tile8(), group, first, count));
-        } else {
-          look_up(batch_.kernels_.lookup16, group, count, n_parts(), tile16());
-          visit(group_tile(tile16(), group, first, count));
-        }
-      }
-      for (size_t q = batch_.n_groups_ * kGroup; q < batch_.n_queries(); ++q) {
-        if (fits_byte_)
-          visit(row_tile(batch_.kernels_.row8, codes, q, first, count, tile8()));
-        else
-          visit(row_tile(batch_.kernels_.row16, codes, q, first, count, tile16()));
-      }
-    });
-  }
-
   // visit.hit(query, distance, code) for the codes in [begin, end) that are closer than
-  // visit.bound(query). The bound may fall, but is asked for once a tile: hits are to be asked.
+  // visit.bound(query), in rising order for each query. The bound may fall, but is asked for once a tile: hits are to be asked.
   template <class Visit>
   void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
     const Kernels& kernels = batch_.kernels_;

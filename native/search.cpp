@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "count.hpp"
 #include "select.hpp"
 
 namespace densehash {
@@ -17,14 +18,16 @@ constexpr size_t kChunk = 32768;
 // Work that pays for the start of another thread: bytes of codes times queries.
 constexpr double kWorkOfThread = 4e6;
 
+// How many queries fit one batch, in whole groups.
+size_t fitting(size_t bytes_a_query) {
+  return std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
+}
+
 // How the queries are cut into batches, and how many threads are worth their start.
 struct Plan {
-  Plan(const Kernels& kernels, Codes queries, Codes codes, const Control& control,
-       size_t bytes_a_query)
-      : kernels(kernels), queries(queries), codes(codes), layout(kernels, codes.bytes) {
-    const size_t most = std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
-    batch_size = std::min(Batch::good_size(layout, queries.count), most);
-    n_batches = (queries.count + batch_size - 1) / batch_size;
+  Plan(Codes queries, Codes codes, size_t batch_size, const Control& control)
+      : queries(queries), codes(codes), batch_size(batch_size),
+        n_batches((queries.count + batch_size - 1) / batch_size) {
     const double work = static_cast<double>(codes.count) * static_cast<double>(codes.bytes) *
                         static_cast<double>(queries.count);
     n_workers = static_cast<size_t>(
@@ -33,10 +36,9 @@ struct Plan {
 
   size_t first_query(size_t batch) const { return batch * batch_size; }
 
-  Batch make_batch(size_t batch) const {
-    const size_t first = first_query(batch);
-    const size_t count = std::min(batch_size, queries.count - first);
-    return Batch(kernels, layout, Codes{queries.row(first), count, queries.bytes});
+  Codes batch(size_t b) const {
+    const size_t first = first_query(b);
+    return {queries.row(first), std::min(batch_size, queries.count - first), queries.bytes};
   }
 
   // The codes in n_workers even ranges, in order of position.
@@ -45,94 +47,94 @@ struct Plan {
     return range * each + std::min(range, more);
   }
 
-  const Kernels& kernels;
   Codes queries, codes;
-  Layout layout;
   size_t batch_size, n_batches, n_workers;
 };
 
-// Visits all codes for every batch. make(batch) gives a visitor, visit(scan, begin, end, visitor)
-// shows it codes, and finish(first query, visitors) takes what the visitors of a batch have seen.
-// Batches run side by side where there are many, and otherwise one by one, the codes shared out
-// to one visitor a thread.
-template <class Make, class Visit, class Finish>
-void visit_batches(const Plan& plan, Control& control, Make&& make, Visit&& visit,
+// Shows all codes to every batch. prepare(first query, queries) makes what the threads share for
+// a batch, make(prepared, worker) a visitor with visit(begin, end) over codes, and
+// finish(first query, visitors) takes what the visitors of a batch have seen. Batches run side by
+// side where there are many; otherwise one by one, the codes dealt out to a visitor a thread.
+template <class Prepare, class Make, class Finish>
+void visit_batches(const Plan& plan, Control& control, Prepare&& prepare, Make&& make,
                    Finish&& finish) {
-  using Visitor = decltype(make(std::declval<const Batch&>()));
+  using Visitors = std::vector<decltype(make(prepare(0, Codes{}), 0))>;
   const size_t n_codes = plan.codes.count;
   if (plan.n_workers == 1 || plan.n_batches >= 4 * plan.n_workers) {
     control.run(plan.n_workers, plan.n_batches, [&](size_t b, size_t worker) {
-      const Batch batch = plan.make_batch(b);
-      std::vector<std::unique_ptr<Visitor>> visitor;
-      visitor.push_back(std::make_unique<Visitor>(make(batch)));
-      Scan scan(batch, control, worker);
-      visit(scan, 0, n_codes, *visitor[0]);
-      finish(plan.first_query(b), visitor);
+      const auto prepared = prepare(plan.first_query(b), plan.batch(b));
+      Visitors visitors;
+      visitors.push_back(make(prepared, worker));
+      visitors[0]->visit(0, n_codes);
+      finish(plan.first_query(b), visitors);
     });
     return;
   }
   for (size_t b = 0; b < plan.n_batches; ++b) {
-    const Batch batch = plan.make_batch(b);
-    std::vector<std::unique_ptr<Visitor>> visitors(plan.n_workers);
-    std::vector<std::unique_ptr<Scan>> scans(plan.n_workers);
+    const auto prepared = prepare(plan.first_query(b), plan.batch(b));
+    Visitors visitors(plan.n_workers);
     control.run(plan.n_workers, (n_codes + kChunk - 1) / kChunk, [&](size_t chunk, size_t worker) {
-      if (!visitors[worker]) {
-        visitors[worker] = std::make_unique<Visitor>(make(batch));
-        scans[worker] = std::make_unique<Scan>(batch, control, worker);
-      }
-      const size_t begin = chunk * kChunk;
-      visit(*scans[worker], begin, std::min(begin + kChunk, n_codes), *visitors[worker]);
+      if (!visitors[worker]) visitors[worker] = make(prepared, worker);
+      visitors[worker]->visit(chunk * kChunk, std::min((chunk + 1) * kChunk, n_codes));
     });
     visitors.erase(std::remove(visitors.begin(), visitors.end(), nullptr), visitors.end());
     finish(plan.first_query(b), visitors);
   }
 }
 
-// Counts at each distance for the queries of a batch: (queries, bits + 1).
-struct Counts {
-  explicit Counts(const Batch& batch)
-      : width(batch.bits() + 1), values(batch.n_queries() * width) {}
-  int64_t* of(size_t query) { return values.data() + query * width; }
+// --- the k nearest -----------------------------------------------------------------------------
 
-  size_t width;
-  std::vector<int64_t> values;
-};
-
-// --- the visitors ------------------------------------------------------------------------------
-
+// One thread's candidates for the queries of a batch.
 struct Select {
-  Select(const Batch& batch, size_t k)
-      : selectors(batch.n_queries(), Selector(k, batch.bits())) {}
+  Select(const Batch& batch, const Codes& codes, size_t k, Control& control, size_t worker)
+      : codes(codes), scan(batch, control, worker),
+        selectors(batch.n_queries(), Selector(k, codes.bits())) {}
+
+  void visit(size_t begin, size_t end) { scan.visit_below(codes, begin, end, *this); }
 
   size_t bound(size_t q) const { return selectors[q].bound(); }
   void hit(size_t q, size_t distance, size_t code) {
     if (distance < selectors[q].bound()) selectors[q].push(distance, code);
   }
 
+  const Codes& codes;
+  Scan scan;
   std::vector<Selector> selectors;
 };
 
-struct CountAll {
-  explicit CountAll(const Batch& batch) : counts(batch) {}
-
-  template <class D>
-  void operator()(const Tile<D>& tile) {
-    for (size_t lane = 0; lane < tile.n_queries; ++lane) {
-      int64_t* of_query = counts.of(tile.first_query + lane);
-      const D* entry = tile.distances + lane;
-      for (size_t i = 0; i < tile.count; ++i, entry += tile.lanes) ++of_query[*entry];
-    }
-  }
-
-  Counts counts;
-};
+// Candidates are kept in memory.
+void top_k_selected(const Kernels& kernels, Codes queries, Codes codes, size_t k, size_t width,
+                    Control& control, int32_t* distances, int64_t* indices) {
+  const Layout layout(kernels, codes.bytes);
+  const size_t most = fitting(2 * k * sizeof(uint64_t) + codes.bits() * sizeof(uint32_t));
+  const Plan plan(queries, codes, std::min(Batch::good_size(layout, queries.count), most), control);
+  using Visitor = std::unique_ptr<Select>;
+  visit_batches(
+      plan, control,
+      [&](size_t, const Codes& of_batch) { return Batch(kernels, layout, of_batch); },
+      [&](const Batch& batch, size_t worker) {
+        return std::make_unique<Select>(batch, plan.codes, k, control, worker);
+      },
+      [&](size_t first, std::vector<Visitor>& visitors) {
+        std::vector<uint64_t> keys;
+        for (size_t q = 0; q < visitors[0]->selectors.size(); ++q) {
+          keys.clear();
+          for (const Visitor& visitor : visitors) visitor->selectors[q].finish(keys);
+          std::sort(keys.begin(), keys.end());
+          for (size_t i = 0; i < k; ++i) {
+            distances[(first + q) * width + i] = static_cast<int32_t>(key_distance(keys[i]));
+            indices[(first + q) * width + i] = static_cast<int64_t>(key_position(keys[i]));
+          }
+        }
+      });
+}
 
 // Puts codes below bounds[query] where they belong: places says where the next one at a
 // distance goes; what would go beyond ends[query] is not wanted.
 struct Place {
   size_t bound(size_t q) const { return bounds[q]; }
   void hit(size_t q, size_t distance, size_t code) {
-    const int64_t place = places.of(q)[distance]++;
+    const int64_t place = places[q * width + distance]++;
     if (place >= ends[q]) return;
     distances[place] = static_cast<int32_t>(distance);
     indices[place] = static_cast<int64_t>(code);
@@ -140,79 +142,44 @@ struct Place {
 
   const std::vector<size_t>& bounds;
   const std::vector<int64_t>& ends;
-  Counts& places;
+  size_t width;
+  std::vector<int64_t>& places;  // (queries, width)
   int32_t* distances;
   int64_t* indices;
 };
 
-// Gives take(query, key) all codes up to a radius.
-template <class Take>
-struct Near {
-  size_t bound(size_t) const { return radius + 1; }
-  void hit(size_t q, size_t distance, size_t code) { take(q, make_key(distance, code)); }
-
-  size_t radius;
-  Take take;
-};
-
-// --- the k nearest -----------------------------------------------------------------------------
-
-void write_nearest(std::vector<uint64_t>& keys, size_t k, int32_t* distances, int64_t* indices) {
-  std::sort(keys.begin(), keys.end());
-  for (size_t i = 0; i < std::min(k, keys.size()); ++i) {
-    distances[i] = static_cast<int32_t>(key_distance(keys[i]));
-    indices[i] = static_cast<int64_t>(key_position(keys[i]));
-  }
-}
-
-// Candidates are kept in memory.
-void top_k_selected(const Kernels& kernels, Codes queries, Codes codes, size_t k, size_t width,
-                    Control& control, int32_t* distances, int64_t* indices) {
-  const size_t bytes_a_query = 2 * k * sizeof(uint64_t) + codes.bits() * sizeof(uint32_t);
-  const Plan plan(kernels, queries, codes, control, bytes_a_query);
-  visit_batches(
-      plan, control, [&](const Batch& batch) { return Select(batch, k); },
-      [&](Scan& scan, size_t begin, size_t end, Select& select) {
-        scan.visit_below(codes, begin, end, select);
-      },
-      [&](size_t first, std::vector<std::unique_ptr<Select>>& visitors) {
-        std::vector<uint64_t> keys;
-        for (size_t q = 0; q < visitors[0]->selectors.size(); ++q) {
-          keys.clear();
-          for (const auto& visitor : visitors) visitor->selectors[q].finish(keys);
-          const size_t row = (first + q) * width;
-          write_nearest(keys, k, distances + row, indices + row);
-        }
-      });
-}
-
 // Nothing is kept but counts: the codes are read twice, and written where the counts say.
 void top_k_counted(const Kernels& kernels, Codes queries, Codes codes, size_t k, size_t width,
                    Control& control, int32_t* distances, int64_t* indices) {
-  const Plan plan(kernels, queries, codes, control, (codes.bits() + 1) * sizeof(int64_t));
+  const Layout layout(kernels, codes.bytes);
+  const size_t bits = codes.bits();
+  const size_t most = fitting(Counter::bytes_a_query(codes));
+  const Plan plan(queries, codes, std::min(Batch::good_size(layout, queries.count), most), control);
   for (size_t b = 0; b < plan.n_batches; ++b) {
-    const Batch batch = plan.make_batch(b);
-    std::vector<CountAll> ranges(plan.n_workers, CountAll(batch));
+    const Batch batch(kernels, layout, plan.batch(b));
+    const size_t n_queries = batch.n_queries();
+    std::vector<std::vector<int64_t>> places(plan.n_workers);  // for each range, counts at first
     control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
-      Scan(batch, control, worker)
-          .visit_all(codes, plan.range_begin(range), plan.range_begin(range + 1), ranges[range]);
+      Counter counter(kernels, plan.batch(b), codes);
+      counter.visit(plan.range_begin(range), plan.range_begin(range + 1), control, worker,
+                    [](size_t, const auto*, size_t, size_t) {});
+      places[range] = std::move(counter.counts());
     });
-    // From how many there are at a distance to where the first of them goes.
-    std::vector<size_t> bounds(batch.n_queries());
-    std::vector<int64_t> ends(batch.n_queries());
-    for (size_t q = 0; q < batch.n_queries(); ++q) {
+    std::vector<size_t> bounds(n_queries);
+    std::vector<int64_t> ends(n_queries);
+    for (size_t q = 0; q < n_queries; ++q) {
       int64_t place = static_cast<int64_t>((plan.first_query(b) + q) * width);
       ends[q] = place + static_cast<int64_t>(k);
       for (size_t d = 0; place < ends[q]; ++d) {
-        for (CountAll& range : ranges)
-          place += std::exchange(range.counts.of(q)[d], place);
+        // From how many there are to where the first of them goes.
+        for (auto& of_range : places) place += std::exchange(of_range[q * (bits + 1) + d], place);
         bounds[q] = d + 1;
       }
     }
     control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
-      Place place{bounds, ends, ranges[range].counts, distances, indices};
       Scan(batch, control, worker)
-          .visit_below(codes, plan.range_begin(range), plan.range_begin(range + 1), place);
+          .visit_below(codes, plan.range_begin(range), plan.range_begin(range + 1),
+                       Place{bounds, ends, bits + 1, places[range], distances, indices});
     });
   }
 }
@@ -235,6 +202,16 @@ void top_k(const Kernels& kernels, Codes queries, Codes codes, size_t k, Control
 
 namespace {
 
+// Gives take(query, key) all codes up to a radius.
+template <class Take>
+struct Near {
+  size_t bound(size_t) const { return radius + 1; }
+  void hit(size_t q, size_t distance, size_t code) { take(q, make_key(distance, code)); }
+
+  size_t radius;
+  Take take;
+};
+
 // A code that was found, before there is room for it in the output.
 struct Found {
   size_t query;
@@ -254,11 +231,12 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
     make_room(0);
     return;
   }
-  const Plan plan(kernels, queries, codes, control, sizeof(int64_t));
+  const Layout layout(kernels, codes.bytes);
+  const Plan plan(queries, codes, Batch::good_size(layout, n_queries), control);
   // Every range of codes is visited by one thread; take(range) gives what takes its finds.
   const auto visit = [&](auto&& take) {
     for (size_t b = 0; b < plan.n_batches; ++b) {
-      const Batch batch = plan.make_batch(b);
+      const Batch batch(kernels, layout, plan.batch(b));
       const size_t first = plan.first_query(b);
       control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
         auto take_one = [&](size_t q, uint64_t key) { take(range, first + q, key); };
@@ -326,36 +304,92 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
   });
 }
 
-void histogram(const Kernels& kernels, Codes queries, Codes codes, Control& control,
-               int64_t* counts) {
-  if (queries.count == 0 || codes.count == 0) return;
-  const size_t width = codes.bits() + 1;
-  const Plan plan(kernels, queries, codes, control, width * sizeof(int64_t));
-  visit_batches(
-      plan, control, [&](const Batch& batch) { return CountAll(batch); },
-      [&](Scan& scan, size_t begin, size_t end, CountAll& count) {
-        scan.visit_all(codes, begin, end, count);
-      },
-      [&](size_t first, std::vector<std::unique_ptr<CountAll>>& visitors) {
-        int64_t* of_batch = counts + first * width;
-        for (const auto& visitor : visitors)
-          for (size_t i = 0; i < visitor->counts.values.size(); ++i)
-            of_batch[i] += visitor->counts.values[i];
-      });
-}
+namespace {
 
-void histogram_at(const Kernels& kernels, Codes queries, Codes codes, const int64_t* limits,
-                  const int64_t* positions, Control& control, int64_t* counts) {
-  const size_t width = codes.bits() + 1;
-  constexpr int64_t kStep = 65536;  // so that a long list can be interrupted
+// One thread's counts for the queries of a batch.
+struct Histogram {
+  void visit(size_t begin, size_t end) {
+    all.visit(begin, end, control, worker,
+              [&](size_t q, const auto* row, size_t first, size_t n) {
+                if (sorted[q]) count_sorted(q, row, static_cast<int64_t>(first), n);
+              });
+  }
+
+  // The relevant codes among the n codes of a row.
+  template <class D>
+  void count_sorted(size_t q, const D* row, int64_t first, size_t n) {
+    const int64_t* end = positions + limits[q + 1];
+    const int64_t* at = std::lower_bound(positions + limits[q], end, first);
+    int64_t* of_query = relevant.data() + q * width;
+    for (; at < end && *at < first + static_cast<int64_t>(n); ++at) ++of_query[row[*at - first]];
+  }
+
+  Counter all;
+  size_t width;
+  std::vector<int64_t> relevant;  // (queries, width)
+  const char* sorted;             // from the first query of the batch on, and so are limits
+  const int64_t* limits;
+  const int64_t* positions;
+  Control& control;
+  size_t worker;
+};
+
+// Relevant positions that are not sorted: their codes are compared a second time.
+void count_unsorted(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
+                    const std::vector<char>& sorted, Control& control) {
+  constexpr int64_t kStep = 4096;
   control.run(control.n_threads(), queries.count, [&](size_t q, size_t worker) {
-    for (int64_t i = limits[q]; i < limits[q + 1]; i += kStep) {
+    if (sorted[q]) return;
+    int64_t* counts = relevant.counts + q * (codes.bits() + 1);
+    uint16_t near[kStep];
+    for (int64_t i = relevant.limits[q]; i < relevant.limits[q + 1]; i += kStep) {
       control.poll(worker);
-      const int64_t n = std::min(kStep, limits[q + 1] - i);
-      kernels.count_at(queries.row(q), codes.data, codes.bytes, positions + i,
-                       static_cast<size_t>(n), counts + q * width);
+      const size_t n = static_cast<size_t>(std::min(kStep, relevant.limits[q + 1] - i));
+      kernels.gather(queries.row(q), codes.data, codes.bytes, relevant.positions + i, n, near);
+      for (size_t j = 0; j < n; ++j) ++counts[near[j]];
     }
   });
+}
+
+}  // namespace
+
+void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevant* relevant,
+               Control& control, int64_t* counts) {
+  if (queries.count == 0 || codes.count == 0) return;
+  const size_t width = codes.bits() + 1;
+  const Relevant some = relevant != nullptr ? *relevant : Relevant{};
+  // Relevant positions that are sorted are met on the way.
+  std::vector<char> sorted(queries.count, false);
+  if (relevant != nullptr) {
+    control.run(control.n_threads(), queries.count, [&](size_t q, size_t) {
+      sorted[q] =
+          std::is_sorted(some.positions + some.limits[q], some.positions + some.limits[q + 1]);
+    });
+    count_unsorted(kernels, queries, codes, some, sorted, control);
+  }
+  const size_t batch_size = std::min(fitting(Counter::bytes_a_query(codes)), queries.count);
+  const Plan plan(queries, codes, batch_size, control);
+  using Visitor = std::unique_ptr<Histogram>;
+  using Prepared = std::pair<size_t, Codes>;
+  visit_batches(
+      plan, control,
+      [&](size_t first, const Codes& of_batch) { return Prepared(first, of_batch); },
+      [&](const Prepared& batch, size_t worker) {
+        const auto [first, of_batch] = batch;
+        return Visitor(new Histogram{Counter(kernels, of_batch, codes), width,
+                                     std::vector<int64_t>(of_batch.count * width),
+                                     sorted.data() + first, some.limits + first, some.positions,
+                                     control, worker});
+      },
+      [&](size_t first, std::vector<Visitor>& visitors) {
+        for (const Visitor& visitor : visitors) {
+          const std::vector<int64_t>& all = visitor->all.counts();
+          for (size_t i = 0; i < all.size(); ++i) {
+            counts[first * width + i] += all[i];
+            if (relevant != nullptr) some.counts[first * width + i] += visitor->relevant[i];
+          }
+        }
+      });
 }
 
 }  // namespace densehash

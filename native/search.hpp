@@ -30,12 +30,16 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
 void distances(const Kernels& kernels, Codes queries, Codes codes, Control& control,
                uint16_t* distances);
 
-// How many codes lie at each distance. counts: (queries, bits + 1), set to zero by the caller.
-void histogram(const Kernels& kernels, Codes queries, Codes codes, Control& control,
-               int64_t* counts);
+// Positions of some codes for every query: positions[limits[q]:limits[q + 1]].
+struct Relevant {
+  const int64_t* limits;
+  const int64_t* positions;
+  int64_t* counts;  // (queries, bits + 1), set to zero by the caller
+};
 
-// The same for the codes at positions[limits[q]:limits[q + 1]] alone.
-void histogram_at(const Kernels& kernels, Codes queries, Codes codes, const int64_t* limits,
-                  const int64_t* positions, Control& control, int64_t* counts);
+// How many codes lie at each distance, and how many of the relevant ones (nullptr: none are).
+// counts: (queries, bits + 1), set to zero by the caller.
+void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevant* relevant,
+               Control& control, int64_t* counts);
 
 }  // namespace densehash

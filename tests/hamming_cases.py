@@ -15,6 +15,7 @@ from densehash import hamming
 
 WIDTHS = (1, 7, 8, 16, 31, 32, 48, 64, 65, 96, 128, 200, 255, 256, 257, 512, 1000, 4096)
 THREADS = (1, 2, 8)
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")  # has memory, and limits, of its own
 SHAPES = ("random", "pool", "equal", "near", "far", "ramp", "falling", "rising")
 
 

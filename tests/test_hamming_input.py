@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hamming_cases import check, forced
+from hamming_cases import SANITIZED, check, forced
 
 from densehash import hamming
 from densehash.errors import InputError
@@ -89,6 +89,7 @@ def test_bad_n_threads(call: Callable[..., Any], n_threads: Any) -> None:
         call(rows(3), rows(5), n_threads=n_threads)
 
 
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer ends the process")
 @pytest.mark.parametrize("k", [2**45, 2**62, 2**63, 2**70])
 def test_more_neighbours_than_any_memory_holds(k: int) -> None:
     with pytest.raises((InputError, MemoryError)):

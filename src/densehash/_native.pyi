@@ -15,12 +15,12 @@ def distances(
 def histogram(
     queries: NDArray[np.uint8], codes: NDArray[np.uint8], n_threads: int, simd: str
 ) -> NDArray[np.int64]: ...
-def histogram_at(
+def histograms(
     queries: NDArray[np.uint8],
     codes: NDArray[np.uint8],
     limits: NDArray[np.int64],
     positions: NDArray[np.int64],
     n_threads: int,
     simd: str,
-) -> NDArray[np.int64]: ...
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 def instruction_sets() -> tuple[str, ...]: ...

@@ -26,6 +26,8 @@ __all__ = [
 MAX_BYTES = 512
 """The widest code, in bytes: 4096 bits."""
 
+_MOST_THREADS = 1024
+
 
 def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
     """Packed codes, in C order.
@@ -111,6 +113,8 @@ def check_integer(value: int, name: str, minimum: int, maximum: int | None = Non
 def check_threads(n_threads: int | None) -> int:
     """How many threads to use; None stands for every CPU that this process may use.
 
+    More than 1,024 are never started: the answers do not depend on it.
+
     Examples
     --------
     >>> check_threads(2)
@@ -119,7 +123,7 @@ def check_threads(n_threads: int | None) -> int:
     True
     """
     if n_threads is not None:
-        return check_integer(n_threads, "n_threads", 1)
+        return min(check_integer(n_threads, "n_threads", 1), _MOST_THREADS)
     # Containers and job schedulers often grant fewer CPUs than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

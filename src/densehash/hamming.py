@@ -31,6 +31,9 @@ from densehash.errors import InputError
 
 __all__ = ["distances", "histogram", "instruction_set", "instruction_sets", "top_k", "within"]
 
+# A position is kept in 48 bits beside its distance.
+_MOST_CODES = 2**48
+
 
 def instruction_sets() -> tuple[str, ...]:
     """Names of the instruction sets that this machine runs, slowest first.
@@ -91,7 +94,7 @@ def top_k(
     return _native.top_k(
         query_codes,
         code_codes,
-        check_integer(k, "k", minimum=1),
+        check_integer(k, "k", minimum=1, maximum=_MOST_CODES),
         check_threads(n_threads),
         instruction_set(),
     )
@@ -199,8 +202,9 @@ def histogram(
     ----------
     queries : uint8 (q, width)
     codes : uint8 (n, width)
-    relevant : for each query the positions of its true neighbours in ``codes``, in any order:
-        integer (q, m), or q integer arrays of any lengths. A position given twice counts twice.
+    relevant : for each query the positions of its true neighbours in ``codes``, in any order
+        (rising ones are counted fastest): integer (q, m), or q integer arrays of any lengths.
+        A position given twice counts twice.
     n_bits : length of the codes, where it is not ``8 * width``; padding bits must be zero
     n_threads : number of threads
 
@@ -232,14 +236,8 @@ def histogram(
         counts = _native.histogram(query_codes, code_codes, threads, simd)
         return np.ascontiguousarray(counts[:, columns])
     limits, positions = check_positions(relevant, len(query_codes), len(code_codes))
-    counts = _native.histogram(query_codes, code_codes, threads, simd)
-    relevant_counts = _native.histogram_at(
-        query_codes, code_codes, limits, positions, threads, simd
-    )
-    return (
-        np.ascontiguousarray(counts[:, columns]),
-        np.ascontiguousarray(relevant_counts[:, columns]),
-    )
+    both = _native.histograms(query_codes, code_codes, limits, positions, threads, simd)
+    return np.ascontiguousarray(both[0][:, columns]), np.ascontiguousarray(both[1][:, columns])
 
 
 def _check_pair(

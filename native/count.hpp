@@ -1,0 +1,125 @@
+// How many codes lie at each distance of some queries.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels.hpp"
+#include "parallel.hpp"
+#include "scan.hpp"
+
+namespace densehash {
+
+// One thread's counts. Counting is bound by loads and stores, so distances in bytes are counted
+// two at a time, in a table of pairs, where that is small enough and the codes are many enough.
+class Counter {
+ public:
+  Counter(const Kernels& kernels, Codes queries, Codes codes)
+      : kernels_(kernels), queries_(queries), codes_(codes), width_(codes.bits() + 1),
+        counts_(queries.count * width_), row_(kMostCodes) {
+    if (!counts_pairs(codes)) return;
+    pairs_.resize(queries.count * pairs_a_query());
+    n_pairs_.resize(queries.count);
+  }
+
+  // Memory for a query.
+  static size_t bytes_a_query(const Codes& codes) {
+    const size_t of_pairs = counts_pairs(codes) ? 256 * sizeof(uint32_t) : 0;
+    return (codes.bits() + 1) * (sizeof(int64_t) + of_pairs);
+  }
+
+  // Counts the codes [begin, end), a block at a time, and then lets see(query, distances, first
+  // code, count) look at their distances.
+  template <class See>
+  void visit(size_t begin, size_t end, Control& control, size_t worker, See&& see) {
+    const size_t block = std::clamp<size_t>(kBlockBytes / codes_.bytes, 512, kMostCodes);
+    for (size_t first = begin; first < end; first += block) {
+      control.poll(worker);
+      const size_t n = std::min(block, end - first);
+      for (size_t q = 0; q < queries_.count; ++q) {
+        if (codes_.bits() < 256) {
+          uint8_t* row = reinterpret_cast<uint8_t*>(row_.data());
+          kernels_.row8(queries_.row(q), codes_.row(first), codes_.bytes, n, row);
+          const size_t done = add_pairs(q, row, n);
+          add(q, row + done, n - done);
+          see(q, row, first, n);
+        } else {
+          kernels_.row16(queries_.row(q), codes_.row(first), codes_.bytes, n, row_.data());
+          add(q, row_.data(), n);
+          see(q, row_.data(), first, n);
+        }
+      }
+    }
+  }
+
+  // (queries, bits + 1); complete.
+  std::vector<int64_t>& counts() {
+    for (size_t query = 0; query < n_pairs_.size(); ++query) fold(query);
+    return counts_;
+  }
+
+ private:
+  // Of a block: much for a query's table of pairs to find its way into the first-level cache,
+  // little enough for the codes to stay in the second.
+  static constexpr size_t kBlockBytes = 131072;
+  static constexpr size_t kMostCodes = 16384;
+
+  static bool counts_pairs(const Codes& codes) {
+    return codes.bits() <= 96 && codes.count >= 65536;
+  }
+  size_t pairs_a_query() const { return width_ * 256; }
+
+  // Counts a row in pairs, as far as that goes.
+  size_t add_pairs(size_t query, const uint8_t* distances, size_t n) {
+    if (pairs_.empty()) return 0;
+    n_pairs_[query] += n / 2;
+    if (n_pairs_[query] > UINT32_MAX) {
+      fold(query);
+      n_pairs_[query] = n / 2;
+    }
+    uint32_t* of_query = pairs_.data() + query * pairs_a_query();
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      uint64_t eight;
+      std::memcpy(&eight, distances + i, sizeof eight);
+      ++of_query[eight & 0xffff];
+      ++of_query[eight >> 16 & 0xffff];
+      ++of_query[eight >> 32 & 0xffff];
+      ++of_query[eight >> 48];
+    }
+    return i;
+  }
+
+  template <class D>
+  void add(size_t query, const D* distances, size_t n) {
+    int64_t* of_query = counts_.data() + query * width_;
+    for (size_t i = 0; i < n; ++i) ++of_query[distances[i]];
+  }
+
+  // Moves what was counted in pairs to the counts.
+  void fold(size_t query) {
+    uint32_t* row = pairs_.data() + query * pairs_a_query();
+    int64_t* of_query = counts_.data() + query * width_;
+    for (size_t second = 0; second < width_; ++second, row += 256) {
+      int64_t sum = 0;
+      for (size_t first = 0; first < width_; ++first) {
+        of_query[first] += row[first];
+        sum += row[first];
+      }
+      of_query[second] += sum;
+      std::memset(row, 0, width_ * sizeof *row);
+    }
+    n_pairs_[query] = 0;
+  }
+
+  const Kernels& kernels_;
+  Codes queries_, codes_;
+  size_t width_;
+  std::vector<int64_t> counts_;
+  std::vector<uint32_t> pairs_;  // (queries, width, 256): at [query, second, first]
+  std::vector<size_t> n_pairs_;  // since the last fold
+  std::vector<uint16_t> row_;    // distances of one query to a block
+};
+
+}  // namespace densehash

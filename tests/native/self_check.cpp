@@ -1,0 +1,114 @@
+// Compares every instruction set that this machine (or an emulator) runs with plain loops, without
+// Python: for machines that are not at hand. Prints a line for each set (or for the one that is
+// named), and fails if any differs.
+//
+//   c++ -std=c++17 -O2 -pthread -Inative tests/native/self_check.cpp native/{dispatch,scan,search}.cpp
+//     (and each native/kernels_*.cpp of the architecture with its flags from CMakeLists.txt)
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "search.hpp"
+#include "select.hpp"
+
+using namespace densehash;
+
+namespace {
+
+struct Case {
+  size_t bytes, n_queries, n_codes, k, n_threads;
+};
+
+std::vector<uint8_t> random_codes(std::mt19937& random, size_t count, size_t bytes) {
+  std::vector<uint8_t> codes(count * bytes);
+  for (uint8_t& byte : codes) byte = static_cast<uint8_t>(random());
+  return codes;
+}
+
+size_t plain_distance(const uint8_t* a, const uint8_t* b, size_t bytes) {
+  size_t sum = 0;
+  for (size_t i = 0; i < bytes; ++i)
+    for (unsigned x = a[i] ^ b[i]; x != 0; x &= x - 1) ++sum;
+  return sum;
+}
+
+bool check(const Kernels& kernels, const Case& c, std::mt19937& random) {
+  std::vector<uint8_t> query_bytes = random_codes(random, c.n_queries, c.bytes);
+  std::vector<uint8_t> code_bytes = random_codes(random, c.n_codes, c.bytes);
+  for (size_t i = 0; i < c.n_codes; i += 3)  // near codes, and duplicates
+    for (size_t b = 0; b < c.bytes; ++b)
+      if (i % 2 == 0 || b % 5 != 0) code_bytes[i * c.bytes + b] = query_bytes[b];
+  const Codes queries{query_bytes.data(), c.n_queries, c.bytes};
+  const Codes codes{code_bytes.data(), c.n_codes, c.bytes};
+  Control control(c.n_threads, [] { return false; });
+
+  std::vector<uint16_t> all(c.n_queries * c.n_codes);
+  distances(kernels, queries, codes, control, all.data());
+  std::vector<int64_t> counts(c.n_queries * (codes.bits() + 1)), expected(counts.size());
+  histogram(kernels, queries, codes, nullptr, control, counts.data());
+  std::vector<int32_t> near(c.n_queries * c.k);
+  std::vector<int64_t> indices(near.size());
+  top_k(kernels, queries, codes, c.k, control, near.data(), indices.data());
+  const size_t radius = codes.bits() / 2;
+  std::vector<int64_t> limits(c.n_queries + 1), within_indices;
+  std::vector<int32_t> within_distances;
+  within(kernels, queries, codes, radius, control, limits.data(), [&](size_t total) {
+    within_distances.resize(total + 1);
+    within_indices.resize(total + 1);
+    return Room{within_distances.data(), within_indices.data()};
+  });
+
+  for (size_t q = 0; q < c.n_queries; ++q) {
+    std::vector<uint64_t> keys(c.n_codes);
+    for (size_t i = 0; i < c.n_codes; ++i) {
+      const size_t distance = plain_distance(queries.row(q), codes.row(i), c.bytes);
+      if (all[q * c.n_codes + i] != distance) return false;
+      ++expected[q * (codes.bits() + 1) + distance];
+      keys[i] = make_key(distance, i);
+    }
+    std::sort(keys.begin(), keys.end());
+    for (size_t i = 0; i < c.k; ++i) {
+      const bool there = i < c.n_codes;
+      if (near[q * c.k + i] != (there ? static_cast<int64_t>(key_distance(keys[i])) : -1) ||
+          indices[q * c.k + i] != (there ? static_cast<int64_t>(key_position(keys[i])) : -1))
+        return false;
+    }
+    size_t i = 0;
+    for (; i < c.n_codes && key_distance(keys[i]) <= radius; ++i) {
+      const size_t place = static_cast<size_t>(limits[q]) + i;
+      if (place >= static_cast<size_t>(limits[q + 1]) ||
+          within_indices[place] != static_cast<int64_t>(key_position(keys[i])) ||
+          within_distances[place] != static_cast<int32_t>(key_distance(keys[i])))
+        return false;
+    }
+    if (static_cast<size_t>(limits[q + 1] - limits[q]) != i) return false;
+  }
+  return counts == expected;
+}
+
+}  // namespace
+
+int main(int n_arguments, char** arguments) {
+  std::mt19937 random(1);
+  int n_failed = 0;
+  for (const char* const* name = kernel_names(); *name != nullptr; ++name) {
+    if (n_arguments > 1 && std::strcmp(arguments[1], *name) != 0) continue;
+    int passed = 0, failed = 0;
+    for (const size_t bytes : {1, 2, 3, 4, 5, 6, 8, 9, 12, 13, 16, 17, 24, 25, 31, 32, 33, 40, 48,
+                               50, 64, 65, 100, 125, 256, 512})
+      for (const Case c : {Case{bytes, 1, 700, 10, 1}, Case{bytes, 3, 17, 20, 2},
+                           Case{bytes, 33, 130, 130, 1}, Case{bytes, 64, 2060, 5, 2},
+                           Case{bytes, 70, 1025, 100, 3}, Case{bytes, 33, 2500, 2400, 2}}) {
+        if (check(*find_kernels(*name), c, random)) {
+          ++passed;
+        } else {
+          ++failed;
+          std::printf("%s differs: %zu bytes, %zu queries, %zu codes, k = %zu, %zu threads\n",
+                      *name, c.bytes, c.n_queries, c.n_codes, c.k, c.n_threads);
+        }
+      }
+    std::printf("%s: %d passed, %d failed\n", *name, passed, failed);
+    n_failed += failed;
+  }
+  return n_failed == 0 ? 0 : 1;
+}
