@@ -59,7 +59,7 @@ struct Kernels {
 
   // kGroup queries at once, by tables (see tables.hpp); part_bits = 0 where there is no such
   // kernel. Large fields need few lookups, small ones few parts.
-  Cut short_codes;  // up to 128 bits
+  Cut short_codes;  // up to 64 bits
   Cut long_codes;
   // offsets of `count` codes' fields: uint16 (count, fields); writes up to 8 more at the end.
   void (*expand)(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,

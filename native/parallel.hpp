@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -28,16 +29,7 @@ class Control {
 
   // To be called every few microseconds of work or less often.
   void poll(size_t worker) {
-    if (worker == 0) {
-      const auto now = Clock::now();
-      if (now - asked_ > std::chrono::milliseconds(100)) {
-        asked_ = now;
-        if (interrupted_()) {
-          was_interrupted_ = true;
-          stop_ = true;
-        }
-      }
-    }
+    if (worker == 0) look_for_interrupt();
     if (stop_.load(std::memory_order_relaxed)) throw Stopped{};
   }
 
@@ -45,33 +37,67 @@ class Control {
   // tasks in rising order; the caller is worker 0. Throws what a body threw first, or Stopped.
   template <class Body>
   void run(size_t n_workers, size_t n_tasks, Body&& body) {
+    if (n_tasks < n_workers) n_workers = n_tasks;
     std::atomic<size_t> next{0};
+    std::mutex lock;  // of the two below
     std::exception_ptr error;
-    std::mutex error_lock;
-    auto work = [&](size_t worker) {
+    size_t n_running = 0;
+    std::condition_variable ended;
+    const auto work = [&](size_t worker) {
       try {
         for (size_t task; (task = next.fetch_add(1)) < n_tasks;) body(task, worker);
       } catch (...) {
-        const std::lock_guard<std::mutex> guard(error_lock);
+        const std::lock_guard<std::mutex> guard(lock);
         if (!error) error = std::current_exception();
         stop_ = true;
       }
     };
     std::vector<std::thread> threads;
-    if (n_tasks < n_workers) n_workers = n_tasks;
     threads.reserve(n_workers);
     try {
-      for (size_t worker = 1; worker < n_workers; ++worker) threads.emplace_back(work, worker);
+      for (size_t worker = 1; worker < n_workers; ++worker) {
+        {
+          const std::lock_guard<std::mutex> guard(lock);
+          ++n_running;
+        }
+        threads.emplace_back([&, worker] {
+          work(worker);
+          const std::lock_guard<std::mutex> guard(lock);
+          --n_running;
+          ended.notify_one();
+        });
+      }
     } catch (const std::system_error&) {
       // No more threads to be had: those that started, and the caller, do the work.
+      const std::lock_guard<std::mutex> guard(lock);
+      --n_running;
     }
     work(0);
+    // The caller may be done long before the others, and must still hear an interrupt.
+    std::unique_lock<std::mutex> waiting(lock);
+    while (!ended.wait_for(waiting, kPatience, [&] { return n_running == 0; })) {
+      waiting.unlock();
+      look_for_interrupt();
+      waiting.lock();
+    }
+    waiting.unlock();
     for (std::thread& thread : threads) thread.join();
     if (error) std::rethrow_exception(error);
+    if (was_interrupted_) throw Stopped{};
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPatience{100};
+
+  void look_for_interrupt() {
+    const auto now = Clock::now();
+    if (was_interrupted_ || now - asked_ < kPatience) return;
+    asked_ = now;
+    if (!interrupted_()) return;
+    was_interrupted_ = true;
+    stop_ = true;
+  }
 
   size_t n_threads_;
   std::function<bool()> interrupted_;

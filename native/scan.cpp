@@ -43,7 +43,7 @@ void fill_table(const uint8_t* const* queries, size_t part_bytes, size_t first, 
 }  // namespace
 
 Layout::Layout(const Kernels& kernels, size_t bytes) {
-  const Cut cut = bytes <= 16 ? kernels.short_codes : kernels.long_codes;
+  const Cut cut = bytes <= 8 ? kernels.short_codes : kernels.long_codes;
   if (cut.part_bits == 0) return;
   for (size_t first_byte = 0; first_byte < bytes; first_byte += cut.part_bits / 8) {
     Part part{};
@@ -74,12 +74,9 @@ Layout::Layout(const Kernels& kernels, size_t bytes) {
   }
 }
 
-size_t Batch::good_size(const Layout& layout, size_t n_queries) {
+size_t Batch::most_queries(const Layout& layout) {
   if (layout.parts.empty()) return kMostQueries;
-  const size_t most = std::clamp<size_t>(kTableBytes / layout.table_bytes, 1, kMostQueries / kGroup);
-  const size_t n_groups = (n_queries + kGroup - 1) / kGroup;
-  const size_t n_batches = (n_groups + most - 1) / most;
-  return (n_groups + n_batches - 1) / n_batches * kGroup;
+  return std::clamp<size_t>(kTableBytes / layout.table_bytes, 1, kMostQueries / kGroup) * kGroup;
 }
 
 Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)

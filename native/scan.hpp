@@ -53,8 +53,8 @@ class Batch {
  public:
   Batch(const Kernels& kernels, const Layout& layout, Codes queries);
 
-  // How many queries belong into one batch, so that its tables stay in the second-level cache.
-  static size_t good_size(const Layout& layout, size_t n_queries);
+  // How many queries one batch may have, so that its tables stay in the second-level cache.
+  static size_t most_queries(const Layout& layout);
 
   size_t n_queries() const { return queries_.count; }
   size_t bits() const { return queries_.bits(); }

@@ -18,20 +18,35 @@ constexpr size_t kChunk = 32768;
 // Work that pays for the start of another thread: bytes of codes times queries.
 constexpr double kWorkOfThread = 4e6;
 
+// How many threads are worth their start.
+size_t worth_starting(const Control& control, double n_pairs, size_t bytes) {
+  return static_cast<size_t>(std::min(static_cast<double>(control.n_threads()),
+                                      1 + n_pairs * static_cast<double>(bytes) / kWorkOfThread));
+}
+
 // How many queries fit one batch, in whole groups.
 size_t fitting(size_t bytes_a_query) {
   return std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
 }
 
-// How the queries are cut into batches, and how many threads are worth their start.
+double n_pairs(const Codes& queries, const Codes& codes) {
+  return static_cast<double>(queries.count) * static_cast<double>(codes.count);
+}
+
+// How the queries are cut into batches and the codes into ranges.
 struct Plan {
-  Plan(Codes queries, Codes codes, size_t batch_size, const Control& control)
-      : queries(queries), codes(codes), batch_size(batch_size),
-        n_batches((queries.count + batch_size - 1) / batch_size) {
-    const double work = static_cast<double>(codes.count) * static_cast<double>(codes.bytes) *
-                        static_cast<double>(queries.count);
-    n_workers = static_cast<size_t>(
-        std::min(static_cast<double>(control.n_threads()), 1 + work / kWorkOfThread));
+  Plan(Codes queries, Codes codes, size_t most_in_batch, const Control& control)
+      : queries(queries), codes(codes),
+        n_workers(worth_starting(control, n_pairs(queries, codes), codes.bytes)) {
+    // As many rounds of batches, one for each thread, as there must be, if they come out even.
+    const size_t in_round = n_workers * most_in_batch;
+    const size_t n_rounds = (queries.count + in_round - 1) / in_round;
+    const size_t even = (queries.count + n_rounds * n_workers - 1) / (n_rounds * n_workers);
+    const size_t in_groups = (even + kGroup - 1) / kGroup * kGroup;
+    side_by_side = in_groups <= even + even / 16;
+    batch_size = side_by_side ? in_groups : most_in_batch;
+    n_batches = (queries.count + batch_size - 1) / batch_size;
+    side_by_side |= n_batches >= 4 * n_workers;
   }
 
   size_t first_query(size_t batch) const { return batch * batch_size; }
@@ -48,19 +63,20 @@ struct Plan {
   }
 
   Codes queries, codes;
-  size_t batch_size, n_batches, n_workers;
+  size_t n_workers, batch_size, n_batches;
+  bool side_by_side;  // a batch to a thread; otherwise a part of the codes to a thread
 };
 
 // Shows all codes to every batch. prepare(first query, queries) makes what the threads share for
 // a batch, make(prepared, worker) a visitor with visit(begin, end) over codes, and
-// finish(first query, visitors) takes what the visitors of a batch have seen. Batches run side by
-// side where there are many; otherwise one by one, the codes dealt out to a visitor a thread.
+// finish(first query, visitors) takes what the visitors of a batch have seen: one, or one for each
+// thread where the codes of a batch are dealt out to them.
 template <class Prepare, class Make, class Finish>
 void visit_batches(const Plan& plan, Control& control, Prepare&& prepare, Make&& make,
                    Finish&& finish) {
   using Visitors = std::vector<decltype(make(prepare(0, Codes{}), 0))>;
   const size_t n_codes = plan.codes.count;
-  if (plan.n_workers == 1 || plan.n_batches >= 4 * plan.n_workers) {
+  if (plan.side_by_side) {
     control.run(plan.n_workers, plan.n_batches, [&](size_t b, size_t worker) {
       const auto prepared = prepare(plan.first_query(b), plan.batch(b));
       Visitors visitors;
@@ -107,7 +123,7 @@ void top_k_selected(const Kernels& kernels, Codes queries, Codes codes, size_t k
                     Control& control, int32_t* distances, int64_t* indices) {
   const Layout layout(kernels, codes.bytes);
   const size_t most = fitting(2 * k * sizeof(uint64_t) + codes.bits() * sizeof(uint32_t));
-  const Plan plan(queries, codes, std::min(Batch::good_size(layout, queries.count), most), control);
+  const Plan plan(queries, codes, std::min(Batch::most_queries(layout), most), control);
   using Visitor = std::unique_ptr<Select>;
   visit_batches(
       plan, control,
@@ -129,8 +145,8 @@ void top_k_selected(const Kernels& kernels, Codes queries, Codes codes, size_t k
       });
 }
 
-// Puts codes below bounds[query] where they belong: places says where the next one at a
-// distance goes; what would go beyond ends[query] is not wanted.
+// Where a thread puts codes: the next one at a distance d of query q at places[q, d], and nothing
+// at ends[q] or beyond.
 struct Place {
   size_t bound(size_t q) const { return bounds[q]; }
   void hit(size_t q, size_t distance, size_t code) {
@@ -148,39 +164,49 @@ struct Place {
   int64_t* indices;
 };
 
+// Writes codes in order of (distance, position), query q's at begins[q]..ends[q]. counts holds how
+// many there are for each range of codes, (queries, bits + 1) each, as far as they are wanted.
+void place_counted(const Plan& plan, const Batch& batch, std::vector<std::vector<int64_t>>& counts,
+                   const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
+                   Control& control, int32_t* distances, int64_t* indices) {
+  const size_t width = batch.bits() + 1;
+  std::vector<size_t> bounds(batch.n_queries());
+  for (size_t q = 0; q < batch.n_queries(); ++q) {
+    int64_t place = begins[q];
+    for (size_t d = 0; place < ends[q] && d < width; ++d) {
+      // From how many there are to where the first of them goes.
+      for (auto& of_range : counts) place += std::exchange(of_range[q * width + d], place);
+      bounds[q] = d + 1;
+    }
+  }
+  control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
+    Scan(batch, control, worker)
+        .visit_below(plan.codes, plan.range_begin(range), plan.range_begin(range + 1),
+                     Place{bounds, ends, width, counts[range], distances, indices});
+  });
+}
+
 // Nothing is kept but counts: the codes are read twice, and written where the counts say.
 void top_k_counted(const Kernels& kernels, Codes queries, Codes codes, size_t k, size_t width,
                    Control& control, int32_t* distances, int64_t* indices) {
   const Layout layout(kernels, codes.bytes);
-  const size_t bits = codes.bits();
   const size_t most = fitting(Counter::bytes_a_query(codes));
-  const Plan plan(queries, codes, std::min(Batch::good_size(layout, queries.count), most), control);
+  const Plan plan(queries, codes, std::min(Batch::most_queries(layout), most), control);
   for (size_t b = 0; b < plan.n_batches; ++b) {
-    const Batch batch(kernels, layout, plan.batch(b));
-    const size_t n_queries = batch.n_queries();
-    std::vector<std::vector<int64_t>> places(plan.n_workers);  // for each range, counts at first
+    std::vector<std::vector<int64_t>> counts(plan.n_workers);
     control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
       Counter counter(kernels, plan.batch(b), codes);
       counter.visit(plan.range_begin(range), plan.range_begin(range + 1), control, worker,
                     [](size_t, const auto*, size_t, size_t) {});
-      places[range] = std::move(counter.counts());
+      counts[range] = std::move(counter.counts());
     });
-    std::vector<size_t> bounds(n_queries);
-    std::vector<int64_t> ends(n_queries);
-    for (size_t q = 0; q < n_queries; ++q) {
-      int64_t place = static_cast<int64_t>((plan.first_query(b) + q) * width);
-      ends[q] = place + static_cast<int64_t>(k);
-      for (size_t d = 0; place < ends[q]; ++d) {
-        // From how many there are to where the first of them goes.
-        for (auto& of_range : places) place += std::exchange(of_range[q * (bits + 1) + d], place);
-        bounds[q] = d + 1;
-      }
+    const Batch batch(kernels, layout, plan.batch(b));
+    std::vector<int64_t> begins(batch.n_queries()), ends(batch.n_queries());
+    for (size_t q = 0; q < batch.n_queries(); ++q) {
+      begins[q] = static_cast<int64_t>((plan.first_query(b) + q) * width);
+      ends[q] = begins[q] + static_cast<int64_t>(k);
     }
-    control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
-      Scan(batch, control, worker)
-          .visit_below(codes, plan.range_begin(range), plan.range_begin(range + 1),
-                       Place{bounds, ends, bits + 1, places[range], distances, indices});
-    });
+    place_counted(plan, batch, counts, begins, ends, control, distances, indices);
   }
 }
 
@@ -202,11 +228,11 @@ void top_k(const Kernels& kernels, Codes queries, Codes codes, size_t k, Control
 
 namespace {
 
-// Gives take(query, key) all codes up to a radius.
+// Gives take(query, distance, code) all codes up to a radius.
 template <class Take>
 struct Near {
   size_t bound(size_t) const { return radius + 1; }
-  void hit(size_t q, size_t distance, size_t code) { take(q, make_key(distance, code)); }
+  void hit(size_t q, size_t distance, size_t code) { take(q, distance, code); }
 
   size_t radius;
   Take take;
@@ -217,7 +243,7 @@ struct Found {
   size_t query;
   uint64_t key;
 };
-// What a thread keeps of them; if there are more, the codes are read a second time.
+// What a thread keeps of them. If there are more, they are counted, and placed by the counts.
 constexpr size_t kMostFound = 128 * 1024;
 
 }  // namespace
@@ -232,58 +258,65 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
     return;
   }
   const Layout layout(kernels, codes.bytes);
-  const Plan plan(queries, codes, Batch::good_size(layout, n_queries), control);
-  // Every range of codes is visited by one thread; take(range) gives what takes its finds.
-  const auto visit = [&](auto&& take) {
-    for (size_t b = 0; b < plan.n_batches; ++b) {
-      const Batch batch(kernels, layout, plan.batch(b));
-      const size_t first = plan.first_query(b);
-      control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
-        auto take_one = [&](size_t q, uint64_t key) { take(range, first + q, key); };
-        Near<decltype(take_one)> near{radius, take_one};
-        Scan(batch, control, worker)
-            .visit_below(codes, plan.range_begin(range), plan.range_begin(range + 1), near);
-      });
-    }
+  const size_t width = codes.bits() + 1;
+  const size_t most = fitting(width * sizeof(int64_t));
+  const Plan plan(queries, codes, std::min(Batch::most_queries(layout), most), control);
+  // Each thread shows a range of the codes to take(range, query of the batch, distance, code).
+  const auto visit = [&](const Batch& batch, auto&& take) {
+    control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
+      auto take_one = [&](size_t q, size_t distance, size_t code) {
+        take(range, q, distance, code);
+      };
+      Scan(batch, control, worker)
+          .visit_below(codes, plan.range_begin(range), plan.range_begin(range + 1),
+                       Near<decltype(take_one)>{radius, take_one});
+    });
   };
 
-  std::vector<std::vector<int64_t>> places(plan.n_workers, std::vector<int64_t>(n_queries));
   std::vector<std::vector<Found>> found(plan.n_workers);
-  visit([&](size_t range, size_t q, uint64_t key) {
-    ++places[range][q];
-    if (found[range].size() <= kMostFound) found[range].push_back({q, key});
-  });
-  // From how many there are to where the first of them goes.
-  int64_t total = 0;
-  for (size_t q = 0; q < n_queries; ++q) {
-    limits[q] = total;
-    for (auto& of_range : places) total += std::exchange(of_range[q], total);
+  std::vector<std::vector<int64_t>> totals(plan.n_workers, std::vector<int64_t>(n_queries));
+  for (size_t b = 0; b < plan.n_batches; ++b) {
+    const size_t first = plan.first_query(b);
+    visit(Batch(kernels, layout, plan.batch(b)),
+          [&](size_t range, size_t q, size_t distance, size_t code) {
+            ++totals[range][first + q];
+            if (found[range].size() <= kMostFound)
+              found[range].push_back({first + q, make_key(distance, code)});
+          });
   }
-  limits[n_queries] = total;
-  const Room room = make_room(static_cast<size_t>(total));
+  for (size_t q = 0; q < n_queries; ++q) {
+    limits[q + 1] = limits[q];
+    for (const auto& of_range : totals) limits[q + 1] += of_range[q];
+  }
+  const Room room = make_room(static_cast<size_t>(limits[n_queries]));
 
-  // The indices hold whole keys until they are sorted.
-  const auto place = [&](size_t range, size_t q, uint64_t key) {
-    room.indices[places[range][q]++] = static_cast<int64_t>(key);
-  };
   const bool all_kept = std::all_of(found.begin(), found.end(), [](const auto& of_range) {
     return of_range.size() <= kMostFound;
   });
   if (all_kept) {
-    for (size_t range = 0; range < found.size(); ++range)
-      for (const Found& one : found[range]) place(range, one.query, one.key);
-  } else {
-    visit(place);
-  }
-  control.run(plan.n_workers, n_queries, [&](size_t q, size_t worker) {
-    control.poll(worker);
-    std::sort(room.indices + limits[q], room.indices + limits[q + 1]);
-    for (int64_t i = limits[q]; i < limits[q + 1]; ++i) {
-      const uint64_t key = static_cast<uint64_t>(room.indices[i]);
-      room.distances[i] = static_cast<int32_t>(key_distance(key));
-      room.indices[i] = static_cast<int64_t>(key_position(key));
+    std::vector<Found> all;
+    for (const auto& of_range : found) all.insert(all.end(), of_range.begin(), of_range.end());
+    std::sort(all.begin(), all.end(), [](const Found& x, const Found& y) {
+      return x.query != y.query ? x.query < y.query : x.key < y.key;
+    });
+    for (size_t i = 0; i < all.size(); ++i) {
+      room.distances[i] = static_cast<int32_t>(key_distance(all[i].key));
+      room.indices[i] = static_cast<int64_t>(key_position(all[i].key));
     }
-  });
+    return;
+  }
+  for (size_t b = 0; b < plan.n_batches; ++b) {
+    const Batch batch(kernels, layout, plan.batch(b));
+    std::vector<std::vector<int64_t>> counts(plan.n_workers,
+                                             std::vector<int64_t>(batch.n_queries() * width));
+    visit(batch, [&](size_t range, size_t q, size_t distance, size_t) {
+      ++counts[range][q * width + distance];
+    });
+    const int64_t* of_batch = limits + plan.first_query(b);
+    place_counted(plan, batch, counts, {of_batch, of_batch + batch.n_queries()},
+                  {of_batch + 1, of_batch + 1 + batch.n_queries()}, control, room.distances,
+                  room.indices);
+  }
 }
 
 // --- distances and their counts ----------------------------------------------------------------
@@ -294,7 +327,8 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
   if (queries.count == 0 || codes.count == 0) return;
   const size_t n_blocks = (codes.count + kCodes - 1) / kCodes;
   const size_t n_tasks = n_blocks * ((queries.count + kQueries - 1) / kQueries);
-  control.run(control.n_threads(), n_tasks, [&](size_t task, size_t worker) {
+  const size_t n_workers = worth_starting(control, n_pairs(queries, codes), codes.bytes);
+  control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
     const size_t first = task % n_blocks * kCodes, first_query = task / n_blocks * kQueries;
     const size_t count = std::min(kCodes, codes.count - first);
@@ -338,7 +372,9 @@ struct Histogram {
 void count_unsorted(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
                     const std::vector<char>& sorted, Control& control) {
   constexpr int64_t kStep = 4096;
-  control.run(control.n_threads(), queries.count, [&](size_t q, size_t worker) {
+  const double n_compared = static_cast<double>(relevant.limits[queries.count]);
+  const size_t n_workers = worth_starting(control, n_compared, codes.bytes);
+  control.run(n_workers, queries.count, [&](size_t q, size_t worker) {
     if (sorted[q]) return;
     int64_t* counts = relevant.counts + q * (codes.bits() + 1);
     uint16_t near[kStep];
@@ -361,14 +397,14 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
   // Relevant positions that are sorted are met on the way.
   std::vector<char> sorted(queries.count, false);
   if (relevant != nullptr) {
-    control.run(control.n_threads(), queries.count, [&](size_t q, size_t) {
+    for (size_t q = 0; q < queries.count; ++q) {
+      control.poll(0);
       sorted[q] =
           std::is_sorted(some.positions + some.limits[q], some.positions + some.limits[q + 1]);
-    });
+    }
     count_unsorted(kernels, queries, codes, some, sorted, control);
   }
-  const size_t batch_size = std::min(fitting(Counter::bytes_a_query(codes)), queries.count);
-  const Plan plan(queries, codes, batch_size, control);
+  const Plan plan(queries, codes, fitting(Counter::bytes_a_query(codes)), control);
   using Visitor = std::unique_ptr<Histogram>;
   using Prepared = std::pair<size_t, Codes>;
   visit_batches(
