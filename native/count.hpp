@@ -40,8 +40,9 @@ class Counter {
       for (size_t q = 0; q < queries_.count; ++q) {
         if (codes_.bits() < 256) {
           uint8_t* row = reinterpret_cast<uint8_t*>(row_.data());
-          kernels_.row8(queries_.row(q), codes_.row(first), codes_.bytes, n, row);
-          const size_t done = add_pairs(q, row, n);
+          const size_t done = add_pairs(q, first, n, row);
+          kernels_.row8(queries_.row(q), codes_.row(first + done), codes_.bytes, n - done,
+                        row + done);
           add(q, row + done, n - done);
           see(q, row, first, n);
         } else {
@@ -62,33 +63,23 @@ class Counter {
  private:
   // Of a block: much for a query's table of pairs to find its way into the first-level cache,
   // little enough for the codes to stay in the second.
-  static constexpr size_t kBlockBytes = 131072;
-  static constexpr size_t kMostCodes = 16384;
+  static constexpr size_t kBlockBytes = 262144;
+  static constexpr size_t kMostCodes = 32768;
 
   static bool counts_pairs(const Codes& codes) {
     return codes.bits() <= 96 && codes.count >= 65536;
   }
   size_t pairs_a_query() const { return width_ * 256; }
 
-  // Counts a row in pairs, as far as that goes.
-  size_t add_pairs(size_t query, const uint8_t* distances, size_t n) {
+  // Compares and counts in pairs; returns how many codes.
+  size_t add_pairs(size_t query, size_t first, size_t n, uint8_t* row) {
     if (pairs_.empty()) return 0;
+    n -= n % 2;
+    if (n_pairs_[query] + n / 2 > UINT32_MAX) fold(query);
     n_pairs_[query] += n / 2;
-    if (n_pairs_[query] > UINT32_MAX) {
-      fold(query);
-      n_pairs_[query] = n / 2;
-    }
-    uint32_t* of_query = pairs_.data() + query * pairs_a_query();
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-      uint64_t eight;
-      std::memcpy(&eight, distances + i, sizeof eight);
-      ++of_query[eight & 0xffff];
-      ++of_query[eight >> 16 & 0xffff];
-      ++of_query[eight >> 32 & 0xffff];
-      ++of_query[eight >> 48];
-    }
-    return i;
+    kernels_.count8(queries_.row(query), codes_.row(first), codes_.bytes, n, row,
+                    pairs_.data() + query * pairs_a_query());
+    return n;
   }
 
   template <class D>

@@ -49,6 +49,11 @@ struct Kernels {
   void (*row16)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
                 uint16_t* out);
 
+  // row8 that also counts, two distances that follow each other at a time:
+  // pairs[first + 256 * second] += 1. count is even.
+  void (*count8)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+                 uint8_t* out, uint32_t* pairs);
+
   // Distances of one query to the codes at these positions.
   void (*gather)(const uint8_t* query, const uint8_t* codes, size_t bytes,
                  const int64_t* positions, size_t count, uint16_t* out);

@@ -7,6 +7,7 @@ const Kernels& avx2_kernels() {
   static constexpr Kernels kernels = {"avx2",
                                       row<uint8_t>,
                                       row<uint16_t>,
+                                      count_row<row<uint8_t>>,
                                       gather,
                                       below<Avx2, uint8_t>,
                                       below<Avx2, uint16_t>,

@@ -88,6 +88,7 @@ const Kernels& avx512_kernels() {
   static constexpr Kernels kernels = {"avx512",
                                       row_avx512<uint8_t>,
                                       row_avx512<uint16_t>,
+                                      count_row<row_avx512<uint8_t>>,
                                       gather,
                                       below<Avx2, uint8_t>,
                                       below<Avx2, uint16_t>,

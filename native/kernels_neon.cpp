@@ -101,38 +101,67 @@ struct Neon {
 
 // --- one query ---------------------------------------------------------------------------------
 
-// The sums of the 16 bytes of each of 16 vectors; each byte is at most 8 * 4.
-inline uint8x16_t sums8(const uint8x16_t* v) {
-  uint8x16_t a[8], b[4];
-  for (int i = 0; i < 8; ++i) a[i] = vpaddq_u8(v[2 * i], v[2 * i + 1]);
-  for (int i = 0; i < 4; ++i) b[i] = vpaddq_u8(a[2 * i], a[2 * i + 1]);
-  return vpaddq_u8(vpaddq_u8(b[0], b[1]), vpaddq_u8(b[2], b[3]));
-}
+// What the loops below do with the distances of 16 codes: those of codes i to i + 15.
+struct Write8 {
+  static constexpr bool kWide = false;
+  uint8_t* out;
 
-inline void store_sums(const uint8x16_t* v, uint8_t* out) { vst1q_u8(out, sums8(v)); }
+  ALWAYS_INLINE void operator()(size_t i, uint8x16_t distances) { vst1q_u8(out + i, distances); }
+  void end() {}
+};
 
-inline void store_sums(const uint8x16_t* v, uint16_t* out) {
-  uint8x16_t a[8];
-  for (int i = 0; i < 8; ++i) a[i] = vpaddq_u8(v[2 * i], v[2 * i + 1]);
-  for (int half = 0; half < 2; ++half) {
-    const uint8x16_t* h = a + 4 * half;
-    const uint16x8_t low = vpaddlq_u8(vpaddq_u8(h[0], h[1]));
-    const uint16x8_t high = vpaddlq_u8(vpaddq_u8(h[2], h[3]));
-    vst1q_u16(out + 8 * half, vpaddq_u16(low, high));
+struct Write16 {
+  static constexpr bool kWide = true;  // distances may not fit a byte
+  uint16_t* out;
+
+  ALWAYS_INLINE void operator()(size_t i, uint16x8_t low, uint16x8_t high) {
+    vst1q_u16(out + i, low);
+    vst1q_u16(out + i + 8, high);
   }
+  ALWAYS_INLINE void operator()(size_t i, uint8x16_t distances) {
+    (*this)(i, vmovl_u8(vget_low_u8(distances)), vmovl_high_u8(distances));
+  }
+  void end() {}
+};
+
+// Counting is bound by loads and stores, comparing by arithmetic: side by side they take less time
+// than one after the other. But 16 distances are counted only while the next are computed, since
+// their loads cannot start before they are there.
+struct WriteAndCount {
+  static constexpr bool kWide = false;
+  uint8_t* out;
+  uint32_t* pairs;
+  uint8x16_t waiting = vdupq_n_u8(0);
+
+  ALWAYS_INLINE void operator()(size_t i, uint8x16_t distances) {
+    vst1q_u8(out + i, distances);
+    count();
+    waiting = distances;
+  }
+  ALWAYS_INLINE void count() {
+    count_pairs(vgetq_lane_u64(vreinterpretq_u64_u8(waiting), 0), pairs);
+    count_pairs(vgetq_lane_u64(vreinterpretq_u64_u8(waiting), 1), pairs);
+  }
+  ALWAYS_INLINE void end() {
+    count();
+    pairs[0] -= 8;  // the zeros that waited before the first
+  }
+};
+
+// The sums of the bytes of each of N vectors, halved until one vector holds them all.
+template <int N>
+ALWAYS_INLINE uint8x16_t sums(uint8x16_t* v) {
+  for (int left = N; left > 1; left /= 2)
+    for (int j = 0; j < left / 2; ++j) v[j] = vpaddq_u8(v[2 * j], v[2 * j + 1]);
+  return v[0];
 }
 
-inline void store_16(uint8x16_t distances, uint8_t* out) { vst1q_u8(out, distances); }
-inline void store_16(uint8x16_t distances, uint16_t* out) {
-  vst1q_u16(out, vmovl_u8(vget_low_u8(distances)));
-  vst1q_u16(out + 8, vmovl_high_u8(distances));
-}
-
-// The loops below write 16 distances at a time and return how many; the rest is for row_any.
+// The loops return how many codes they have done, 16 at a time; the rest is for row_any. They take
+// `write` by value: what only they hold stays in registers.
 
 // Codes of 1, 2, 4 or 8 bytes: 16 of them are BYTES vectors.
-template <int BYTES, class D>
-size_t row_short(const uint8_t* query, const uint8_t* codes, size_t count, D* out) {
+template <int BYTES, class Write>
+size_t row_short(const uint8_t* query, const uint8_t* codes, size_t count, Write write) {
   uint8_t repeated[16];
   for (int i = 0; i < 16; ++i) repeated[i] = query[i % BYTES];
   const uint8x16_t q = vld1q_u8(repeated);
@@ -141,16 +170,16 @@ size_t row_short(const uint8_t* query, const uint8_t* codes, size_t count, D* ou
     uint8x16_t v[BYTES];
     for (int j = 0; j < BYTES; ++j)
       v[j] = vcntq_u8(veorq_u8(vld1q_u8(codes + i * BYTES + 16 * j), q));
-    for (int left = BYTES; left > 1; left /= 2)
-      for (int j = 0; j < left / 2; ++j) v[j] = vpaddq_u8(v[2 * j], v[2 * j + 1]);
-    store_16(v[0], out + i);
+    write(i, sums<BYTES>(v));
   }
+  write.end();
   return i;
 }
 
 // Codes of 5 to 7 bytes, read as 8.
-template <class D>
-size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+template <class Write>
+size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+                   Write write) {
   uint8_t padded[8] = {}, keep[8] = {};
   for (size_t j = 0; j < bytes; ++j) padded[j] = query[j], keep[j] = 0xff;
   const uint8x16_t q = vcombine_u8(vld1_u8(padded), vld1_u8(padded));
@@ -163,16 +192,16 @@ size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, siz
       const uint8x16_t two = vcombine_u8(vld1_u8(p), vld1_u8(p + bytes));
       v[j] = vcntq_u8(vandq_u8(veorq_u8(two, q), mask));
     }
-    for (int left = 8; left > 1; left /= 2)
-      for (int j = 0; j < left / 2; ++j) v[j] = vpaddq_u8(v[2 * j], v[2 * j + 1]);
-    store_16(v[0], out + i);
+    write(i, sums<8>(v));
   }
+  write.end();
   return i;
 }
 
 // Codes of 9 to 64 bytes, read as VECTORS times 16; MASKED where that is more than they have.
-template <int VECTORS, bool MASKED, class D>
-size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+template <int VECTORS, bool MASKED, class Write>
+size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+                Write write) {
   uint8_t padded[16 * VECTORS] = {}, keep[16 * VECTORS] = {};
   for (size_t j = 0; j < bytes; ++j) padded[j] = query[j], keep[j] = 0xff;
   uint8x16_t q[VECTORS];
@@ -190,9 +219,40 @@ size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
       for (int j = 0; j + 1 < VECTORS; ++j)
         v[c] = vaddq_u8(v[c], vcntq_u8(veorq_u8(vld1q_u8(p + 16 * j), q[j])));
     }
-    store_sums(v, out + i);
+    if constexpr (Write::kWide) {
+      // Four times 32 still fits a byte, eight times does not.
+      uint16x8_t w[4];
+      for (int j = 0; j < 4; ++j)
+        w[j] = vpaddlq_u8(vpaddq_u8(vpaddq_u8(v[4 * j], v[4 * j + 1]),
+                                    vpaddq_u8(v[4 * j + 2], v[4 * j + 3])));
+      write(i, vpaddq_u16(w[0], w[1]), vpaddq_u16(w[2], w[3]));
+    } else {
+      write(i, sums<16>(v));
+    }
   }
+  write.end();
   return i;
+}
+
+template <class Write>
+size_t row_16s(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+               Write write) {
+  switch (bytes) {
+    case 1: return row_short<1>(query, codes, count, write);
+    case 2: return row_short<2>(query, codes, count, write);
+    case 4: return row_short<4>(query, codes, count, write);
+    case 8: return row_short<8>(query, codes, count, write);
+    case 16: return row_long<1, false>(query, codes, bytes, count, write);
+    case 32: return row_long<2, false>(query, codes, bytes, count, write);
+    case 48: return row_long<3, false>(query, codes, bytes, count, write);
+    case 64: return row_long<4, false>(query, codes, bytes, count, write);
+  }
+  if (bytes > 4 && bytes < 8) return row_below_8(query, codes, bytes, count, write);
+  if (bytes > 8 && bytes < 16) return row_long<1, true>(query, codes, bytes, count, write);
+  if (bytes > 16 && bytes < 32) return row_long<2, true>(query, codes, bytes, count, write);
+  if (bytes > 32 && bytes < 48) return row_long<3, true>(query, codes, bytes, count, write);
+  if (bytes > 48 && bytes < 64) return row_long<4, true>(query, codes, bytes, count, write);
+  return 0;
 }
 
 // Any other width, a code at a time.
@@ -211,38 +271,26 @@ void row_any(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t co
   }
 }
 
-template <class D>
-size_t row_16s(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
-  switch (bytes) {
-    case 1: return row_short<1>(query, codes, count, out);
-    case 2: return row_short<2>(query, codes, count, out);
-    case 4: return row_short<4>(query, codes, count, out);
-    case 8: return row_short<8>(query, codes, count, out);
-    case 16: return row_long<1, false>(query, codes, bytes, count, out);
-    case 32: return row_long<2, false>(query, codes, bytes, count, out);
-    case 48: return row_long<3, false>(query, codes, bytes, count, out);
-    case 64: return row_long<4, false>(query, codes, bytes, count, out);
-  }
-  if (bytes > 4 && bytes < 8) return row_below_8(query, codes, bytes, count, out);
-  if (bytes > 8 && bytes < 16) return row_long<1, true>(query, codes, bytes, count, out);
-  if (bytes > 16 && bytes < 32) return row_long<2, true>(query, codes, bytes, count, out);
-  if (bytes > 32 && bytes < 48) return row_long<3, true>(query, codes, bytes, count, out);
-  if (bytes > 48 && bytes < 64) return row_long<4, true>(query, codes, bytes, count, out);
-  return 0;
+template <class Write, class D>
+void row_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
+  const size_t n = row_16s(query, codes, bytes, count, Write{out});
+  row_any(query, codes + n * bytes, bytes, count - n, out + n);
 }
 
-template <class D>
-void row_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
-  const size_t n = row_16s(query, codes, bytes, count, out);
+void count_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+                uint8_t* out, uint32_t* pairs) {
+  const size_t n = row_16s(query, codes, bytes, count, WriteAndCount{out, pairs});
   row_any(query, codes + n * bytes, bytes, count - n, out + n);
+  count_pairs(out + n, count - n, pairs);
 }
 
 }  // namespace
 
 const Kernels& neon_kernels() {
   static constexpr Kernels kernels = {"neon",
-                                      row_neon<uint8_t>,
-                                      row_neon<uint16_t>,
+                                      row_neon<Write8, uint8_t>,
+                                      row_neon<Write16, uint16_t>,
+                                      count_neon,
                                       gather,
                                       below<Neon, uint8_t>,
                                       below<Neon, uint16_t>,

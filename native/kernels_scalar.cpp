@@ -22,9 +22,19 @@ size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels = {
-      "scalar", row<uint8_t>, row<uint16_t>, gather,  below<uint8_t>, below<uint16_t>,
-      {},       {},           nullptr,       nullptr, nullptr,        nullptr};
+  static constexpr Kernels kernels = {"scalar",
+                                      row<uint8_t>,
+                                      row<uint16_t>,
+                                      count_row<row<uint8_t>>,
+                                      gather,
+                                      below<uint8_t>,
+                                      below<uint16_t>,
+                                      {},
+                                      {},
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr};
   return kernels;
 }
 

@@ -8,6 +8,9 @@
 
 #include "kernels.hpp"
 
+// For the insides of loops, of which there are so many that the compiler gives up inlining.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace densehash {
 namespace {
 
@@ -70,6 +73,27 @@ void row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
     case 64: return row_of_width<64>(query, codes, bytes, count, out);
     default: return row_of_width<0>(query, codes, bytes, count, out);
   }
+}
+
+// Counts eight distances, one a byte, in pairs.
+ALWAYS_INLINE void count_pairs(uint64_t eight, uint32_t* pairs) {
+  ++pairs[eight & 0xffff];
+  ++pairs[eight >> 16 & 0xffff];
+  ++pairs[eight >> 32 & 0xffff];
+  ++pairs[eight >> 48];
+}
+
+inline void count_pairs(const uint8_t* distances, size_t count, uint32_t* pairs) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) count_pairs(load64(distances + i), pairs);
+  for (; i + 2 <= count; i += 2) ++pairs[distances[i] + 256 * distances[i + 1]];
+}
+
+template <decltype(Kernels::row8) ROW>
+void count_row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
+               uint8_t* out, uint32_t* pairs) {
+  ROW(query, codes, bytes, count, out);
+  count_pairs(out, count, pairs);
 }
 
 template <size_t BYTES>

@@ -349,18 +349,25 @@ struct Histogram {
               });
   }
 
-  // The relevant codes among the n codes of a row.
+  // The relevant codes among the n codes of a row. Neighbours are often equally far: counting them
+  // in turns into two places spares a wait for the count before.
   template <class D>
   void count_sorted(size_t q, const D* row, int64_t first, size_t n) {
-    const int64_t* end = positions + limits[q + 1];
-    const int64_t* at = std::lower_bound(positions + limits[q], end, first);
-    int64_t* of_query = relevant.data() + q * width;
-    for (; at < end && *at < first + static_cast<int64_t>(n); ++at) ++of_query[row[*at - first]];
+    const int64_t* at = std::lower_bound(positions + limits[q], positions + limits[q + 1], first);
+    const int64_t* end =
+        std::lower_bound(at, positions + limits[q + 1], first + static_cast<int64_t>(n));
+    int64_t* even = relevant.data() + 2 * q * width;
+    int64_t* odd = even + width;
+    for (; at + 2 <= end; at += 2) {
+      ++even[row[at[0] - first]];
+      ++odd[row[at[1] - first]];
+    }
+    if (at < end) ++even[row[*at - first]];
   }
 
   Counter all;
   size_t width;
-  std::vector<int64_t> relevant;  // (queries, width)
+  std::vector<int64_t> relevant;  // (queries, 2, width)
   const char* sorted;             // from the first query of the batch on, and so are limits
   const int64_t* limits;
   const int64_t* positions;
@@ -413,17 +420,17 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
       [&](const Prepared& batch, size_t worker) {
         const auto [first, of_batch] = batch;
         return Visitor(new Histogram{Counter(kernels, of_batch, codes), width,
-                                     std::vector<int64_t>(of_batch.count * width),
+                                     std::vector<int64_t>(of_batch.count * 2 * width),
                                      sorted.data() + first, some.limits + first, some.positions,
                                      control, worker});
       },
       [&](size_t first, std::vector<Visitor>& visitors) {
         for (const Visitor& visitor : visitors) {
           const std::vector<int64_t>& all = visitor->all.counts();
-          for (size_t i = 0; i < all.size(); ++i) {
-            counts[first * width + i] += all[i];
-            if (relevant != nullptr) some.counts[first * width + i] += visitor->relevant[i];
-          }
+          for (size_t i = 0; i < all.size(); ++i) counts[first * width + i] += all[i];
+          if (relevant == nullptr) continue;
+          for (size_t i = 0; i < visitor->relevant.size(); ++i)
+            some.counts[(first + i / (2 * width)) * width + i % width] += visitor->relevant[i];
         }
       });
 }

@@ -165,8 +165,9 @@ def check_positions(
         np.cumsum([row.size for row in rows], out=limits[1:])
         positions = np.concatenate([np.empty(0, np.int64), *rows], dtype=np.int64, casting="unsafe")
 
-    # An unsigned position beyond int64 has wrapped to a negative one: out of range either way.
-    if positions.size and (positions.min() < 0 or positions.max() >= n_codes):
+    # One pass over what may be large: as unsigned numbers, negative ones are beyond every code,
+    # and unsigned ones beyond int64 are what they were.
+    if positions.size and positions.view(np.uint64).max() >= n_codes:
         first = int(np.flatnonzero((positions < 0) | (positions >= n_codes))[0])
         query = int(np.searchsorted(limits, first, side="right")) - 1
         position = rows[query][first - int(limits[query])]
