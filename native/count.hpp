@@ -94,10 +94,9 @@ class Counter {
     int64_t* of_query = counts_.data() + query * width_;
     for (size_t second = 0; second < width_; ++second, row += 256) {
       int64_t sum = 0;
-      for (size_t first = 0; first < width_; ++first) {
-        of_query[first] += row[first];
-        sum += row[first];
-      }
+      for (size_t first = 0; first < width_; ++first) sum += row[first];
+      if (sum == 0) continue;  // as most are
+      for (size_t first = 0; first < width_; ++first) of_query[first] += row[first];
       of_query[second] += sum;
       std::memset(row, 0, width_ * sizeof *row);
     }

@@ -340,49 +340,60 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
 
 namespace {
 
-// One thread's counts for the queries of a batch.
+// One thread's counts for the queries of a batch. Relevant positions that rise are met on the way:
+// those in a block of codes follow each other, and lie within it. Where they do not rise, one lies
+// outside its block, and the query is left to count_singly.
 struct Histogram {
   void visit(size_t begin, size_t end) {
     all.visit(begin, end, control, worker,
               [&](size_t q, const auto* row, size_t first, size_t n) {
-                if (sorted[q]) count_sorted(q, row, static_cast<int64_t>(first), n);
+                if (rises[q]) rises[q] = count_rising(q, row, static_cast<int64_t>(first), n);
               });
   }
 
-  // The relevant codes among the n codes of a row. Neighbours are often equally far: counting them
-  // in turns into two places spares a wait for the count before.
+  // Neighbours are often equally far: counting them in turns into two places spares a wait for
+  // the count before.
   template <class D>
-  void count_sorted(size_t q, const D* row, int64_t first, size_t n) {
-    const int64_t* at = std::lower_bound(positions + limits[q], positions + limits[q + 1], first);
-    const int64_t* end =
-        std::lower_bound(at, positions + limits[q + 1], first + static_cast<int64_t>(n));
+  bool count_rising(size_t q, const D* row, int64_t first, size_t n) {
+    const int64_t* begin = positions + limits[q];
+    const int64_t* end = positions + limits[q + 1];
+    const int64_t* at = std::lower_bound(begin, end, first);
+    end = std::lower_bound(begin, end, first + static_cast<int64_t>(n));
+    n_met[q] += end - at;
     int64_t* even = relevant.data() + 2 * q * width;
     int64_t* odd = even + width;
     for (; at + 2 <= end; at += 2) {
-      ++even[row[at[0] - first]];
-      ++odd[row[at[1] - first]];
+      const size_t i = static_cast<size_t>(at[0] - first), j = static_cast<size_t>(at[1] - first);
+      if (i >= n || j >= n) return false;
+      ++even[row[i]];
+      ++odd[row[j]];
     }
-    if (at < end) ++even[row[*at - first]];
+    if (at >= end) return at == end;
+    const size_t i = static_cast<size_t>(*at - first);
+    if (i >= n) return false;
+    ++even[row[i]];
+    return true;
   }
 
   Counter all;
   size_t width;
-  std::vector<int64_t> relevant;  // (queries, 2, width)
-  const char* sorted;             // from the first query of the batch on, and so are limits
-  const int64_t* limits;
+  const int64_t* limits;  // from the first query of the batch on
   const int64_t* positions;
   Control& control;
   size_t worker;
+  std::vector<char> rises;
+  std::vector<int64_t> n_met;
+  std::vector<int64_t> relevant;  // (queries, 2, width)
 };
 
-// Relevant positions that are not sorted: their codes are compared a second time.
-void count_unsorted(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
-                    const std::vector<char>& sorted, Control& control) {
+// Counts relevant codes by comparing them a second time.
+void count_singly(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
+                  const std::vector<char>& wanted, Control& control) {
   constexpr int64_t kStep = 4096;
   const double n_compared = static_cast<double>(relevant.limits[queries.count]);
   const size_t n_workers = worth_starting(control, n_compared, codes.bytes);
   control.run(n_workers, queries.count, [&](size_t q, size_t worker) {
-    if (sorted[q]) return;
+    if (!wanted[q]) return;
     int64_t* counts = relevant.counts + q * (codes.bits() + 1);
     uint16_t near[kStep];
     for (int64_t i = relevant.limits[q]; i < relevant.limits[q + 1]; i += kStep) {
@@ -401,17 +412,8 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
   if (queries.count == 0 || codes.count == 0) return;
   const size_t width = codes.bits() + 1;
   const Relevant some = relevant != nullptr ? *relevant : Relevant{};
-  // Relevant positions that are sorted are met on the way.
-  std::vector<char> sorted(queries.count, false);
-  if (relevant != nullptr) {
-    for (size_t q = 0; q < queries.count; ++q) {
-      control.poll(0);
-      sorted[q] =
-          std::is_sorted(some.positions + some.limits[q], some.positions + some.limits[q + 1]);
-    }
-    count_unsorted(kernels, queries, codes, some, sorted, control);
-  }
   const Plan plan(queries, codes, fitting(Counter::bytes_a_query(codes)), control);
+  std::vector<char> left(queries.count, relevant != nullptr);  // relevant ones not yet counted
   using Visitor = std::unique_ptr<Histogram>;
   using Prepared = std::pair<size_t, Codes>;
   visit_batches(
@@ -419,20 +421,34 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
       [&](size_t first, const Codes& of_batch) { return Prepared(first, of_batch); },
       [&](const Prepared& batch, size_t worker) {
         const auto [first, of_batch] = batch;
-        return Visitor(new Histogram{Counter(kernels, of_batch, codes), width,
-                                     std::vector<int64_t>(of_batch.count * 2 * width),
-                                     sorted.data() + first, some.limits + first, some.positions,
-                                     control, worker});
+        return Visitor(new Histogram{
+            Counter(kernels, of_batch, codes), width, some.limits + first, some.positions, control,
+            worker, std::vector<char>(left.begin() + static_cast<ptrdiff_t>(first),
+                                      left.begin() + static_cast<ptrdiff_t>(first + of_batch.count)),
+            std::vector<int64_t>(of_batch.count),
+            std::vector<int64_t>(of_batch.count * 2 * width)});
       },
       [&](size_t first, std::vector<Visitor>& visitors) {
         for (const Visitor& visitor : visitors) {
           const std::vector<int64_t>& all = visitor->all.counts();
           for (size_t i = 0; i < all.size(); ++i) counts[first * width + i] += all[i];
-          if (relevant == nullptr) continue;
-          for (size_t i = 0; i < visitor->relevant.size(); ++i)
-            some.counts[(first + i / (2 * width)) * width + i % width] += visitor->relevant[i];
+        }
+        for (size_t q = 0; relevant != nullptr && q < visitors[0]->rises.size(); ++q) {
+          int64_t missing = some.limits[first + q + 1] - some.limits[first + q];
+          bool rises = true;
+          for (const Visitor& visitor : visitors) {
+            missing -= visitor->n_met[q];
+            rises = rises && visitor->rises[q];
+          }
+          left[first + q] = !rises || missing != 0;
+          if (left[first + q]) continue;
+          for (const Visitor& visitor : visitors)
+            for (size_t i = 0; i < 2 * width; ++i)
+              some.counts[(first + q) * width + i % width] +=
+                  visitor->relevant[2 * q * width + i];
         }
       });
+  if (relevant != nullptr) count_singly(kernels, queries, codes, some, left, control);
 }
 
 }  // namespace densehash

@@ -196,6 +196,36 @@ def test_more_equal_codes_than_sixteen_bits_can_count(q: int) -> None:
     check(hamming.histogram, reference.histogram(queries, codes, n_bits=64), queries, codes)
 
 
+# From 65,536 codes on, distances of up to 96 bits are counted in pairs, by blocks of codes.
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 6, 8, 9, 12, 13, 32])
+def test_histogram_of_many_codes(width: int) -> None:
+    queries, codes = make("near", 3, 70_001, 8 * width, seed=width)
+    n, rng = len(codes), np.random.default_rng(width)
+    rising = np.sort(rng.integers(0, n, 5000))
+    relevant = [
+        rising,
+        rng.permutation(rising),
+        rising[[*range(4999), 0]],
+    ]
+    expected = (
+        reference.histogram(queries, codes, n_bits=8 * width),
+        reference.histogram(queries, codes, relevant, n_bits=8 * width),
+    )
+    check(hamming.histogram, expected, queries, codes, relevant)
+
+
+@given(data=st.data())
+@few
+def test_relevant_positions_that_nearly_rise(data: st.DataObject) -> None:
+    queries, codes = make("random", 2, 100_000, 64, seed=5)
+    positions = np.sort(np.random.default_rng(6).integers(0, 100_000, (2, 200)), axis=1)
+    for row in positions:  # any two of them change places
+        one, two = data.draw(st.tuples(st.integers(0, 199), st.integers(0, 199)))
+        row[[one, two]] = row[[two, one]]
+    expected = reference.histogram(queries, codes, list(positions), n_bits=64)
+    np.testing.assert_array_equal(hamming.histogram(queries, codes, positions)[1], expected)
+
+
 @pytest.mark.slow
 def test_positions_beyond_thirty_two_bits() -> None:
     # Zeros that are only read are never backed by memory: these four billion cost none.
