@@ -362,17 +362,22 @@ struct Histogram {
     n_met[q] += end - at;
     int64_t* even = relevant.data() + 2 * q * width;
     int64_t* odd = even + width;
-    for (; at + 2 <= end; at += 2) {
-      const size_t i = static_cast<size_t>(at[0] - first), j = static_cast<size_t>(at[1] - first);
-      if (i >= n || j >= n) return false;
+    while (at < end) {
+      control.poll(worker);
+      const int64_t* stop = at + std::min<ptrdiff_t>(end - at, 65536);
+      for (; at + 2 <= stop; at += 2) {
+        const size_t i = static_cast<size_t>(at[0] - first);
+        const size_t j = static_cast<size_t>(at[1] - first);
+        if (i >= n || j >= n) return false;
+        ++even[row[i]];
+        ++odd[row[j]];
+      }
+      if (at == stop) continue;
+      const size_t i = static_cast<size_t>(*at++ - first);
+      if (i >= n) return false;
       ++even[row[i]];
-      ++odd[row[j]];
     }
-    if (at >= end) return at == end;
-    const size_t i = static_cast<size_t>(*at - first);
-    if (i >= n) return false;
-    ++even[row[i]];
-    return true;
+    return at == end;
   }
 
   Counter all;

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hamming_cases import SANITIZED, check, forced
 
@@ -148,7 +149,7 @@ def test_bad_relevant(relevant: Any, words: tuple[object, ...]) -> None:
 
 
 def test_a_bad_position_among_many_queries_names_its_query() -> None:
-    relevant = [np.arange(100) for _ in range(300)]
+    relevant: list[npt.NDArray[np.integer]] = [np.arange(100) for _ in range(300)]
     relevant[271] = np.array([3, 100])
     with pytest.raises(InputError, match=saying(100, 271)):
         hamming.histogram(rows(300), rows(100), relevant)

@@ -165,7 +165,7 @@ LONG_CALL = """
     def uneven():
         os.environ["DENSEHASH_SIMD"] = "scalar"  # the slowest there is
         few, many = np.zeros(100_000, dtype=int), np.zeros(60_000_000, dtype=int)
-        few[0] = many[0] = 1  # so that neither is sorted
+        few[0] = many[0] = 998  # so that neither rises
         return [few, many]
     print("calling", flush=True)
     try:

@@ -157,8 +157,9 @@ def check_positions(
     if isinstance(relevant, np.ndarray) and relevant.dtype != object:
         _check_rows_of_positions(relevant, n_queries)
         rows: Sequence[NDArray[np.integer]] | NDArray[np.integer] = relevant
-        limits = np.arange(n_queries + 1, dtype=np.int64) * relevant.shape[1]
-        positions = np.ascontiguousarray(relevant).astype(np.int64, copy=False).reshape(-1)
+        limits: NDArray[np.int64] = np.arange(n_queries + 1, dtype=np.int64) * relevant.shape[1]
+        in_order = np.ascontiguousarray(relevant)
+        positions: NDArray[np.int64] = in_order.astype(np.int64, copy=False).reshape(-1)
     else:
         rows = _list_of_positions(relevant, n_queries)
         limits = np.zeros(n_queries + 1, dtype=np.int64)
