@@ -15,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-hamming sanitize clean
+.PHONY: help demo test check bench bench-hamming self-check sanitize clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,12 @@ sanitize: $(SANITIZE)/.installed ## the kernel tests under address and undefined
 	LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  $(SANITIZE)/bin/python -m pytest -q $(wildcard tests/test_hamming*.py)
+
+self-check: $(VENV)/.made ## the native code against plain loops, without Python
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/self-check -G Ninja \
+	  -DDENSEHASH_SELF_CHECK=ON -DCMAKE_BUILD_TYPE=Release
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/self-check
+	build/self-check/self_check
 
 clean: ## remove the environments and everything that was built
 	rm -rf $(VENV) $(SANITIZE) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

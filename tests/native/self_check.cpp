@@ -2,8 +2,10 @@
 // Python: for machines that are not at hand. Prints a line for each set (or for the one that is
 // named), and fails if any differs.
 //
-//   c++ -std=c++17 -O2 -pthread -Inative tests/native/self_check.cpp native/{dispatch,scan,search}.cpp
-//     (and each native/kernels_*.cpp of the architecture with its flags from CMakeLists.txt)
+//   make self-check
+//
+// For another architecture, configure with -DDENSEHASH_SELF_CHECK=ON, its compiler and
+// -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=x86_64, and run self_check there.
 #include <cstdio>
 #include <cstring>
 #include <random>
