@@ -4,19 +4,8 @@
 namespace densehash {
 
 const Kernels& avx2_kernels() {
-  static constexpr Kernels kernels = {"avx2",
-                                      row<uint8_t>,
-                                      row<uint16_t>,
-                                      count_row<row<uint8_t>>,
-                                      gather,
-                                      below<Avx2, uint8_t>,
-                                      below<Avx2, uint16_t>,
-                                      kAvx2Cut,
-                                      kAvx2Cut,
-                                      expand<Avx2>,
-                                      lookup<Avx2, uint8_t>,
-                                      lookup<Avx2, uint16_t>,
-                                      find<Avx2>};
+  static constexpr Kernels kernels =
+      with_tables("avx2", row<uint8_t>, row<uint16_t>, count_row<row<uint8_t>>);
   return kernels;
 }
 

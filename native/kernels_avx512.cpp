@@ -85,19 +85,9 @@ void row_avx512(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
 }  // namespace
 
 const Kernels& avx512_kernels() {
-  static constexpr Kernels kernels = {"avx512",
-                                      row_avx512<uint8_t>,
-                                      row_avx512<uint16_t>,
-                                      count_row<row_avx512<uint8_t>>,
-                                      gather,
-                                      below<Avx2, uint8_t>,
-                                      below<Avx2, uint16_t>,
-                                      kAvx2Cut,
-                                      kAvx2Cut,
-                                      expand<Avx2>,
-                                      lookup<Avx2, uint8_t>,
-                                      lookup<Avx2, uint16_t>,
-                                      find<Avx2>};
+  static constexpr Kernels kernels =
+      with_tables("avx512", row_avx512<uint8_t>, row_avx512<uint16_t>,
+                  count_row<row_avx512<uint8_t>>);
   return kernels;
 }
 

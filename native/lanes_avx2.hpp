@@ -99,7 +99,24 @@ struct Avx2 {
   }
 };
 
-constexpr Cut kAvx2Cut = {64, 12};
+// The kernels of an instruction set that has AVX2 for tables, and its own ways for one query.
+constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
+                              decltype(Kernels::row16) row16, decltype(Kernels::count8) count8) {
+  constexpr Cut kCut = {64, 12};
+  return {name,
+          row8,
+          row16,
+          count8,
+          gather,
+          below<Avx2, uint8_t>,
+          below<Avx2, uint16_t>,
+          kCut,
+          kCut,
+          expand<Avx2>,
+          lookup<Avx2, uint8_t>,
+          lookup<Avx2, uint16_t>,
+          find<Avx2>};
+}
 
 }  // namespace
 }  // namespace densehash

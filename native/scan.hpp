@@ -127,11 +127,13 @@ class Scan {
 
   template <class Block>
   void for_blocks(const Codes& codes, size_t begin, size_t end, Block&& block) {
-    for (size_t first = begin; first < end; first += block_) {
+    size_t count;
+    for (size_t first = begin; first < end; first += count) {
       control_.poll(worker_);
-      const size_t count = std::min(block_, end - first);
+      count = std::min(growing_, end - first);
       if (batch_.n_groups_ > 0) expand(codes.row(first), count);
       block(first, count);
+      growing_ = std::min(2 * growing_, block_);
     }
   }
 
@@ -183,7 +185,9 @@ class Scan {
   Control& control_;
   size_t worker_;
   bool fits_byte_;  // every distance, and every bound
-  size_t block_;    // codes
+  size_t block_;    // codes in a block, at most
+  // The first blocks are small: while there is no bound yet, all of a block's codes are hits.
+  size_t growing_ = 64;
   std::vector<uint16_t> offsets_;  // part by part, code by code
   std::vector<CacheLine> tile_;
   std::vector<Run> runs_;
