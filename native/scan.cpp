@@ -84,7 +84,7 @@ Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)
   if (layout.parts.empty()) return;
   n_groups_ = (queries.count + kGroup / 2) / kGroup;  // less than half a group: one by one
   tables_.resize(n_groups_ * layout.table_bytes / sizeof(CacheLine) + 1);
-  uint8_t* table = tables_[0].bytes;
+  uint8_t* table = reinterpret_cast<uint8_t*>(tables_.data());
   for (size_t group = 0; group < n_groups_; ++group) {
     for (const Layout::Part& part : layout.parts) {
       const uint8_t* of_group[kGroup];
@@ -125,7 +125,7 @@ const uint16_t* Scan::part_offsets(size_t part) const {
 const uint8_t* Scan::part_table(size_t group, size_t part) const {
   size_t bytes = group * layout().table_bytes;
   for (size_t p = 0; p < part; ++p) bytes += layout().parts[p].table_bytes;
-  return batch_.tables_[0].bytes + bytes;
+  return reinterpret_cast<const uint8_t*>(batch_.tables_.data()) + bytes;
 }
 
 void Scan::expand(const uint8_t* codes, size_t count) {

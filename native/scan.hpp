@@ -44,8 +44,9 @@ struct Layout {
   size_t table_bytes = 0;  // of all parts, for one group of queries
 };
 
+// Memory for bytes or for words of 16 bits.
 struct alignas(64) CacheLine {
-  uint8_t bytes[64];
+  uint16_t words[32];
 };
 
 // A batch of queries, ready to be compared with codes. Shared by all threads.
@@ -65,7 +66,7 @@ class Batch {
   const Layout& layout_;
   Codes queries_;
   size_t n_groups_ = 0;            // looked up by tables; the queries after them one by one
-  std::vector<CacheLine> tables_;  // group by group, part by part
+  std::vector<CacheLine> tables_;  // bytes, group by group, part by part
 };
 
 // One thread's way through codes, looking for near ones.
@@ -74,7 +75,8 @@ class Scan {
   Scan(const Batch& batch, Control& control, size_t worker);
 
   // visit.hit(query, distance, code) for the codes in [begin, end) that are closer than
-  // visit.bound(query), in rising order for each query. The bound may fall, but is asked for once a tile: hits are to be asked.
+  // visit.bound(query), in rising order for each query. The bound may fall, but is asked for once
+  // a block: visit.hit is to look again.
   template <class Visit>
   void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
     const Kernels& kernels = batch_.kernels_;
@@ -178,8 +180,8 @@ class Scan {
     }
   }
 
-  uint8_t* tile8() { return tile_[0].bytes; }
-  uint16_t* tile16() { return reinterpret_cast<uint16_t*>(tile_[0].bytes); }
+  uint8_t* tile8() { return reinterpret_cast<uint8_t*>(tile_.data()); }
+  uint16_t* tile16() { return tile_[0].words; }
 
   const Batch& batch_;
   Control& control_;

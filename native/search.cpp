@@ -426,12 +426,12 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
       [&](size_t first, const Codes& of_batch) { return Prepared(first, of_batch); },
       [&](const Prepared& batch, size_t worker) {
         const auto [first, of_batch] = batch;
-        return Visitor(new Histogram{
-            Counter(kernels, of_batch, codes), width, some.limits + first, some.positions, control,
-            worker, std::vector<char>(left.begin() + static_cast<ptrdiff_t>(first),
-                                      left.begin() + static_cast<ptrdiff_t>(first + of_batch.count)),
-            std::vector<int64_t>(of_batch.count),
-            std::vector<int64_t>(of_batch.count * 2 * width)});
+        return Visitor(new Histogram{Counter(kernels, of_batch, codes), width,
+                                     relevant != nullptr ? some.limits + first : nullptr,
+                                     some.positions, control, worker,
+                                     std::vector<char>(of_batch.count, relevant != nullptr),
+                                     std::vector<int64_t>(of_batch.count),
+                                     std::vector<int64_t>(of_batch.count * 2 * width)});
       },
       [&](size_t first, std::vector<Visitor>& visitors) {
         for (const Visitor& visitor : visitors) {
