@@ -5,7 +5,24 @@ from importlib.metadata import version
 from densehash import bits, hamming
 from densehash.bits import pack, unpack
 from densehash.errors import DensehashError, InputError
+from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, SpH
 
-__all__ = ["DensehashError", "InputError", "__version__", "bits", "hamming", "pack", "unpack"]
+__all__ = [
+    "AGH",
+    "DSH",
+    "ITQ",
+    "KLSH",
+    "LSH",
+    "PCAH",
+    "SIKH",
+    "DensehashError",
+    "InputError",
+    "SpH",
+    "__version__",
+    "bits",
+    "hamming",
+    "pack",
+    "unpack",
+]
 
 __version__ = version("densehash")

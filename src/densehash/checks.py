@@ -11,16 +11,20 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array
 
 from densehash.errors import InputError
 
 __all__ = [
     "MAX_BYTES",
+    "check_choice",
     "check_codes",
     "check_integer",
     "check_positions",
+    "check_positive",
     "check_same_width",
     "check_threads",
+    "check_vectors",
 ]
 
 MAX_BYTES = 512
@@ -110,6 +114,43 @@ def check_integer(value: int, name: str, minimum: int, maximum: int | None = Non
     return integer
 
 
+def check_positive(value: float, name: str) -> float:
+    """Check a finite number greater than zero, of Python or numpy; no bool.
+
+    Examples
+    --------
+    >>> check_positive(1.5, "alpha")
+    1.5
+    >>> check_positive(0, "alpha")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: alpha must be a finite number greater than 0, got 0
+    """
+    number = not isinstance(value, bool) and isinstance(
+        value, (int, float, np.integer, np.floating)
+    )
+    if not number or not 0 < value < float("inf"):
+        raise InputError(f"{name} must be a finite number greater than 0, got {value!r}")
+    return float(value)
+
+
+def check_choice(value: str, name: str, choices: Sequence[str]) -> str:
+    """Check that a word is one of those there are.
+
+    Examples
+    --------
+    >>> check_choice("rows", "entropy", ["centers", "rows"])
+    'rows'
+    >>> check_choice("row", "entropy", ["centers", "rows"])
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: entropy must be 'centers' or 'rows', got 'row'
+    """
+    if value not in choices:
+        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
 def check_threads(n_threads: int | None) -> int:
     """How many threads to use; None stands for every CPU that this process may use.
 
@@ -128,6 +169,45 @@ def check_threads(n_threads: int | None) -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def check_vectors(X: ArrayLike, name: str = "X") -> NDArray[np.generic]:
+    """Vectors as a real array of two dimensions; nothing is copied where it already is one.
+
+    Whether every number is finite is seen later, block by block: see ``Rows``.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) of any real type, a memory map, a data frame, or nested lists
+    name : what the error calls it
+
+    Returns
+    -------
+    array of shape (n, d), n and d at least 1, of floats, integers or bools, in any memory order
+
+    Examples
+    --------
+    >>> check_vectors([[1, 2], [3, 4]]).shape
+    (2, 2)
+    >>> check_vectors(np.zeros(5))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: X must have 2 dimensions (n, d), got shape (5,). Reshape your \
+data: X.reshape(1, -1) is one row, X.reshape(-1, 1) is one feature
+    """
+    array = X if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" else _as_numbers(X, name)
+    if array.ndim != 2:
+        raise InputError(
+            f"{name} must have 2 dimensions (n, d), got shape {array.shape}. Reshape your data: "
+            f"{name}.reshape(1, -1) is one row, {name}.reshape(-1, 1) is one feature"
+        )
+    if 0 in array.shape:
+        missing = "feature" if array.shape[0] else "sample"
+        raise InputError(
+            f"{name} is empty: 0 {missing}(s) (shape={array.shape}) "
+            "while a minimum of 1 is required."
+        )
+    return array
 
 
 def check_positions(
@@ -182,6 +262,19 @@ def check_positions(
             f"got {position} for query {query}"
         )
     return limits, positions
+
+
+def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
+    """Lists, data frames, objects, sparse matrices, text: as scikit-learn takes or refuses them."""
+    try:
+        array: NDArray[np.generic] = check_array(
+            X, ensure_all_finite=False, ensure_2d=False, allow_nd=True, input_name=name
+        )
+    except ValueError as error:
+        raise InputError(f"{name} cannot be used: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be numbers, got dtype {array.dtype}")
+    return array
 
 
 def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:

@@ -1,0 +1,323 @@
+"""AGH: anchor graph hashing.
+
+W. Liu, J. Wang, S. Kumar, S.-F. Chang, Hashing with graphs, ICML 2011.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash.bits import MAX_BITS
+from densehash.checks import check_integer
+from densehash.errors import InputError
+from densehash.hashers.base import Hasher
+from densehash.hashers.distances import squared_distances
+from densehash.hashers.moments import fix_signs
+from densehash.kmeans import lloyd, random_centers
+from densehash.rows import Floats, Rows
+
+__all__ = ["AGH", "Sides", "anchor_affinities", "anchor_projection", "second_thresholds"]
+
+_ANCHOR_PASSES = 5
+
+# Eigenvalues this near to 1 belong to the constant vector, or to parts of the graph that do not
+# touch; as in the authors' code.
+_TRIVIAL = 1 - 1e-3
+
+
+class AGH(Hasher):
+    """Eigenvectors of a graph that joins rows through their nearest anchors.
+
+    With two layers, every eigenvector gives two bits: its sign, and then, on either side of
+    zero, whether it lies beyond a threshold.
+
+    Parameters
+    ----------
+    n_bits : bits of a code, 1 to 4096; even where there are two layers
+    n_layers : 1 or 2
+    n_anchors : groups of k-means (5 passes) whose centres are the anchors
+    n_nearest : anchors that a row is joined to
+    random_state : draws the first centres
+    verbose : 1 shows a bar while a long fit goes on
+
+    Attributes
+    ----------
+    anchors_ : float64 array of shape (n_anchors, d)
+    sigma_ : float, the mean distance between a row and the last of its nearest anchors
+    eigenvalues_ : float64 array of shape (e,); e = n_bits / n_layers
+    projection_ : float64 array of shape (n_anchors, e), from affinities to eigenvectors
+    second_thresholds_ : float64 array of shape (2, e), where there are two layers: on the
+        positive side, and on the negative one
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> AGH(32, random_state=0).fit_transform(X).shape
+    (1797, 4)
+    """
+
+    anchors_: NDArray[np.float64]
+    sigma_: float
+    eigenvalues_: NDArray[np.float64]
+    projection_: NDArray[np.float64]
+    second_thresholds_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        n_layers: int = 2,
+        n_anchors: int = 300,
+        n_nearest: int = 2,
+        random_state: int | RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_bits = n_bits
+        self.n_layers = n_layers
+        self.n_anchors = n_anchors
+        self.n_nearest = n_nearest
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_n_bits(self) -> int:
+        n_layers = check_integer(self.n_layers, "n_layers", 1, 2)
+        n_bits = check_integer(self.n_bits, "n_bits", n_layers, MAX_BITS)
+        if n_bits % n_layers:
+            raise InputError(f"two layers need an even n_bits, got {n_bits}; or use n_layers=1")
+        return n_bits
+
+    def _learn(self, rows: Rows, random_state: RandomState) -> None:
+        n_anchors = check_integer(self.n_anchors, "n_anchors", 2)
+        n_nearest = check_integer(self.n_nearest, "n_nearest", 1, n_anchors)
+        first = random_centers(rows, n_anchors, random_state, "anchors")
+        anchors = lloyd(rows, first, _ANCHOR_PASSES).centers
+        if len(anchors) < max(n_nearest, 2):
+            raise InputError(
+                f"rows have only {len(anchors)} different value(s): there is no graph to learn from"
+            )
+        self.anchors_ = anchors
+        self.sigma_ = _mean_reach(rows, anchors, n_nearest)
+        n_vectors = self.n_bits_ // self.n_layers
+        links = self._links(rows)
+        self.eigenvalues_, self.projection_ = anchor_projection(links, rows.n_rows, n_vectors)
+        if self.n_layers == 2:
+            self.second_thresholds_ = self._learn_second_thresholds(rows, links.sum(axis=0))
+
+    def _affinities(self, block: Floats) -> scipy.sparse.csr_array:
+        return anchor_affinities(block, self.anchors_, self.n_nearest, self.sigma_)
+
+    def _links(self, rows: Rows) -> NDArray[np.float64]:
+        """Affinities of anchors through the rows, Z'Z, of shape (n_anchors, n_anchors)."""
+
+        def links_of(block: Floats, _: int) -> NDArray[np.float64]:
+            affinities = self._affinities(block)
+            links: NDArray[np.float64] = (affinities.T @ affinities).toarray()
+            return links.astype(np.float64)
+
+        return rows.map_reduce(links_of, np.add, width=self._width(), label="anchor graph")
+
+    def _learn_second_thresholds(
+        self, rows: Rows, degrees: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        def sides_of(block: Floats, _: int) -> Sides:
+            affinities = self._affinities(block)
+            values = affinities @ self.projection_.astype(block.dtype)
+            return Sides.of(affinities, values)
+
+        sides = rows.map_reduce(sides_of, Sides.add, width=self._width(), label="thresholds")
+        return second_thresholds(sides, degrees)
+
+    def _margins(self, block: Floats) -> Floats:
+        values: Floats = self._affinities(block) @ self.projection_.astype(block.dtype)
+        if values.shape[1] == self.n_bits_:  # one layer
+            return values
+        positive, negative = self.second_thresholds_.astype(block.dtype)
+        second = np.where(values >= 0, values - positive, negative - values)
+        return np.concatenate([values, second], axis=1)
+
+    def _width(self) -> int:
+        return 2 * len(self.anchors_) + 2 * self.n_bits_
+
+
+class Sides(NamedTuple):
+    """Sums over rows for the second layer; e⁺ is 1 where an eigenvector is positive, else 0.
+
+    Attributes
+    ----------
+    linked_positive : Z'e⁺, float64 array of shape (n_anchors, e)
+    linked_sizes : Z'|y|, float64 array of shape (n_anchors, e)
+    n_rows : n
+    n_positive : float64 array of shape (e,)
+    positive_sizes, sizes : sums of |y| over the positive rows, and over all; shape (e,)
+    """
+
+    linked_positive: NDArray[np.float64]
+    linked_sizes: NDArray[np.float64]
+    n_rows: int
+    n_positive: NDArray[np.float64]
+    positive_sizes: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, affinities: scipy.sparse.csr_array, values: Floats) -> Sides:
+        """Sums over a block: affinities of shape (m, n_anchors), eigenvectors (m, e)."""
+        positive, sizes = (values >= 0).astype(values.dtype), np.abs(values)
+        return cls(
+            (affinities.T @ positive).astype(np.float64),
+            (affinities.T @ sizes).astype(np.float64),
+            len(values),
+            positive.sum(axis=0, dtype=np.float64),
+            (positive * sizes).sum(axis=0, dtype=np.float64),
+            sizes.sum(axis=0, dtype=np.float64),
+        )
+
+    @staticmethod
+    def add(one: Sides, two: Sides) -> Sides:
+        """The sums over two parts."""
+        return Sides(
+            one.linked_positive + two.linked_positive,
+            one.linked_sizes + two.linked_sizes,
+            one.n_rows + two.n_rows,
+            one.n_positive + two.n_positive,
+            one.positive_sizes + two.positive_sizes,
+            one.sizes + two.sizes,
+        )
+
+
+def anchor_affinities(
+    block: Floats, anchors: NDArray[np.float64], n_nearest: int, sigma: float
+) -> scipy.sparse.csr_array:
+    """Z: how near a row is to its nearest anchors, ``exp(−|x − a|² / sigma²)``, summing to 1.
+
+    Parameters
+    ----------
+    block : float array of shape (m, d)
+    anchors : float64 array of shape (k, d)
+
+    Returns
+    -------
+    sparse array of shape (m, k) in the block's type, n_nearest numbers a row
+
+    Examples
+    --------
+    >>> affinities = anchor_affinities(np.array([[0.0]]), np.array([[0.0], [1.0], [9.0]]), 2, 1.0)
+    >>> affinities.toarray().round(3)
+    array([[0.731, 0.269, 0.   ]])
+    """
+    distances, nearest = _nearest_anchors(block, anchors, n_nearest)
+    # Measured from the nearest, so that a row far from all of them does not divide by zero.
+    kernels = np.exp((distances[:, :1] - distances) / sigma**2)
+    kernels /= kernels.sum(axis=1, keepdims=True)
+    limits = np.arange(0, nearest.size + 1, n_nearest)
+    return scipy.sparse.csr_array(
+        (kernels.reshape(-1), nearest.reshape(-1), limits), shape=(len(block), len(anchors))
+    )
+
+
+def anchor_projection(
+    links: NDArray[np.float64], n_rows: int, n_vectors: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eigenvectors of the anchor graph, as a projection of affinities.
+
+    Parameters
+    ----------
+    links : Z'Z, float64 array of shape (k, k)
+    n_rows : n
+    n_vectors : how many, the trivial one left out
+
+    Returns
+    -------
+    eigenvalues : float64 array of shape (n_vectors,), falling
+    projection : float64 array of shape (k, n_vectors); Z times it has columns of length sqrt(n)
+
+    Examples
+    --------
+    >>> values, projection = anchor_projection(np.array([[3.0, 1.0], [1.0, 3.0]]), 8, 1)
+    >>> values.round(6), projection.round(6).ravel()
+    (array([0.5]), array([ 1.414214, -1.414214]))
+    """
+    degrees = links.sum(axis=0)
+    # An anchor that no row is joined to has no part in the graph.
+    scale = np.divide(1, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
+    values, vectors = scipy.linalg.eigh(scale[:, np.newaxis] * links * scale)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    useful = np.flatnonzero((values > 1e-9) & (values < _TRIVIAL))
+    if len(useful) < n_vectors:
+        raise InputError(
+            f"the graph has {len(useful)} useful eigenvectors, fewer than the {n_vectors} that "
+            "are needed: raise n_anchors, or lower n_bits"
+        )
+    useful = useful[:n_vectors]
+    signed = fix_signs(vectors[:, useful].T).T
+    projection = np.sqrt(n_rows) * scale[:, np.newaxis] * signed / np.sqrt(values[useful])
+    return values[useful].copy(), projection
+
+
+def second_thresholds(sides: Sides, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds of the second layer: the smoothest second bit on the graph that is balanced.
+
+    Section 4.2 of the paper: minimise v'Lv over b⁺ and b⁻, where v is y − b⁺ on the positive rows
+    and b⁻ − y on the others, subject to sum(v) = 0; L = I − Z diag(degrees)⁻¹ Z'.
+
+    Parameters
+    ----------
+    sides : sums over all rows
+    degrees : float64 array of shape (k,), sums of the affinities to each anchor
+
+    Returns
+    -------
+    float64 array of shape (2, e): b⁺ and b⁻
+
+    Examples
+    --------
+    >>> affinities = scipy.sparse.csr_array(np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]))
+    >>> sides = Sides.of(affinities, np.array([[2.0], [0.5], [-2.0]]))
+    >>> second_thresholds(sides, affinities.sum(axis=0)).shape
+    (2, 1)
+    """
+    inverse = np.divide(1, degrees, out=np.zeros_like(degrees), where=degrees > 0)
+    smoothed = sides.linked_positive * inverse[:, np.newaxis]
+    # L times the vector of ones is zero, so v'Lv depends on s = b⁺ + b⁻ alone.
+    roughness = sides.n_positive - (smoothed * sides.linked_positive).sum(axis=0)
+    along = sides.positive_sizes - (smoothed * sides.linked_sizes).sum(axis=0)
+    # Where a side is a part of the graph of its own, v'Lv does not depend on s at all.
+    total = np.divide(along, roughness, out=np.zeros_like(along), where=roughness > 1e-12)
+    n_negative = sides.n_rows - sides.n_positive
+    positive = (sides.sizes + n_negative * total) / sides.n_rows
+    return np.stack([positive, total - positive])
+
+
+def _nearest_anchors(
+    block: Floats, anchors: NDArray[np.float64], n_nearest: int
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Squared distances (m, n_nearest) of the nearest anchors, nearest first, and positions."""
+    distances = squared_distances(block, anchors)
+    every = np.arange(len(block))
+    nearest = np.empty((len(block), n_nearest), dtype=np.intp)
+    found = np.empty((len(block), n_nearest), dtype=block.dtype)
+    for rank in range(n_nearest):
+        nearest[:, rank] = distances.argmin(axis=1)
+        found[:, rank] = distances[every, nearest[:, rank]]
+        distances[every, nearest[:, rank]] = np.inf
+    return found, nearest
+
+
+def _mean_reach(rows: Rows, anchors: NDArray[np.float64], n_nearest: int) -> float:
+    def reach_of(block: Floats, _: int) -> float:
+        distances = _nearest_anchors(block, anchors, n_nearest)[0]
+        return float(np.sqrt(distances[:, -1]).sum(dtype=np.float64))
+
+    total: float = rows.map_reduce(
+        reach_of, operator.add, width=2 * len(anchors), label="anchor distances"
+    )
+    if total == 0:
+        raise InputError("every row equals its anchor: use fewer anchors, or n_nearest=2")
+    return total / rows.n_rows

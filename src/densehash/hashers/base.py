@@ -1,0 +1,200 @@
+"""The one contract of every hasher.
+
+A hasher is a scikit-learn transformer. A bit is the sign of a margin, whatever the method, so a
+method writes two things only: how it learns from rows, and the margins of a block of rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from densehash.bits import MAX_BITS, bytes_for, pack
+from densehash.checks import check_integer
+from densehash.errors import InputError
+from densehash.parallel import one_blas_thread
+from densehash.rows import Floats, Rows
+
+__all__ = ["Hasher", "LinearHasher"]
+
+
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """What all hashers share: ``fit``, ``project``, ``transform``.
+
+    A method derives from this class, stores its arguments in ``__init__``, and writes ``_learn``
+    and ``_margins``.
+
+    Attributes
+    ----------
+    n_bits_ : how many bits a code has
+    n_features_in_ : how many features rows have
+    """
+
+    n_bits: int
+    verbose: int
+    random_state: int | RandomState | None = None
+
+    def fit(self, X: ArrayLike, y: object = None) -> Hasher:  # noqa: ARG002  scikit-learn's y
+        """Learn from rows.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d), or a memory map of one; finite
+        y : ignored
+
+        Returns
+        -------
+        The hasher itself. If anything is wrong, an error is raised and the hasher stays as it was.
+        """
+        before = self.__dict__.copy()
+        try:
+            for name in before:  # nothing of an earlier fit may linger
+                if name.endswith("_"):
+                    delattr(self, name)
+            rows = Rows(X, verbose=self._check_verbose())
+            validate_data(self, X, skip_check_array=True, reset=True)
+            self.n_features_in_ = rows.n_features
+            self.n_bits_ = self._check_n_bits()
+            _check_enough(rows)
+            with one_blas_thread():
+                self._learn(rows, check_random_state(self.random_state))
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def project(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Margins of rows: how far, and on which side of its threshold, every bit lies.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d); finite
+
+        Returns
+        -------
+        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``
+        """
+        rows = self._check_rows(X)
+        margins = np.empty((rows.n_rows, self.n_bits_), dtype=np.float32)
+
+        def write(block: Floats, start: int) -> None:
+            found = self._margins(block)
+            part = margins[start : start + len(block)]
+            part[...] = found
+            if found.dtype != np.float32:
+                # Rounding to float32 must not move a margin to the other side of zero.
+                part[(found < 0) & (part == 0)] = -np.finfo(np.float32).smallest_subnormal
+
+        rows.for_each(write, width=self._width(), label="projecting")
+        return margins
+
+    def transform(self, X: ArrayLike, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Codes of rows.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d); finite
+        out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
+            None makes a new one. After an error, some of its rows may have been written.
+
+        Returns
+        -------
+        uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; ``out``
+        if it was given
+        """
+        rows = self._check_rows(X)
+        shape = (rows.n_rows, bytes_for(self.n_bits_))
+        if out is None:
+            out = np.empty(shape, dtype=np.uint8)
+        _check_out(out, shape)
+        codes = out
+
+        def write(block: Floats, start: int) -> None:
+            codes[start : start + len(block)] = pack(self._margins(block) >= 0)
+
+        rows.for_each(write, width=self._width(), label="hashing")
+        return codes
+
+    @abstractmethod
+    def _learn(self, rows: Rows, random_state: RandomState) -> None:
+        """Set what is learnt from rows."""
+
+    @abstractmethod
+    def _margins(self, block: Floats) -> Floats:
+        """Margins (m, n_bits) of a block (m, d), in the block's type."""
+
+    def _width(self) -> int:
+        """How many numbers `_margins` makes of a row; sets the size of blocks."""
+        return self.n_bits_
+
+    def _check_n_bits(self) -> int:
+        return check_integer(self.n_bits, "n_bits", 1, MAX_BITS)
+
+    def _check_verbose(self) -> bool:
+        return check_integer(self.verbose, "verbose", 0) > 0
+
+    def _check_rows(self, X: ArrayLike) -> Rows:
+        check_is_fitted(self)
+        rows = Rows(X)
+        if rows.n_features != self.n_features_in_:
+            raise InputError(
+                f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        validate_data(self, X, skip_check_array=True, reset=False)  # names of features
+        return rows
+
+    @property
+    def _n_features_out(self) -> int:
+        return bytes_for(self.n_bits_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_bits_")
+
+
+class LinearHasher(Hasher):
+    """A hasher whose bits are sides of planes: the margin is ``x · plane − threshold``.
+
+    Attributes
+    ----------
+    planes_ : float64 array of shape (n_bits, d)
+    thresholds_ : float64 array of shape (n_bits,)
+    """
+
+    planes_: NDArray[np.float64]
+    thresholds_: NDArray[np.float64]
+
+    def _margins(self, block: Floats) -> Floats:
+        margins = block @ self.planes_.T.astype(block.dtype)
+        margins -= self.thresholds_.astype(block.dtype)
+        return margins
+
+
+def _check_enough(rows: Rows) -> None:
+    if rows.n_rows < 2:
+        raise InputError("a hasher learns from at least 2 rows, got n_samples = 1")
+
+
+def _check_out(out: Any, shape: tuple[int, int]) -> None:
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
+        came = (
+            f"dtype {out.dtype} and shape {out.shape}"
+            if isinstance(out, np.ndarray)
+            else f"a {type(out).__name__}"
+        )
+        raise InputError(f"out must be a uint8 array of shape {shape}, got {came}")
+    if not out.flags.writeable:
+        raise InputError("out must be writeable, got a read-only array")

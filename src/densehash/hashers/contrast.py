@@ -1,0 +1,100 @@
+"""A greedy choice among planes: near rows should agree, random rows should not.
+
+Not in the paper. Entropy throws out planes that split the data badly, but keeps planes that say
+the same thing; contrast sees that, because a repeated plane adds variance and no new distance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash.hashers.distances import squared_distances
+from densehash.rows import Floats, Rows
+
+__all__ = ["greedy_contrast", "sample_pairs"]
+
+_N_PAIRS = 20_000
+_N_ROWS = 4_000
+_NEAR = 20
+"""Nearest rows of a sampled row that count as near to it."""
+
+_MOST_SPLITS = 1 << 25
+
+
+def sample_pairs(
+    rows: Rows, n_candidates: int, random_state: RandomState
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Pairs of near rows, and pairs of random rows, from a sample.
+
+    Returns
+    -------
+    near, far : two pairs of arrays (m, d), the first rows and the second ones; m is 20,000, or
+        less where there are few rows or very many candidates
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(50.0).reshape(-1, 1))
+    >>> (one, two), _ = sample_pairs(rows, 10, RandomState(0))
+    >>> bool((np.abs(one - two) <= 20).all())
+    True
+    """
+    # A few numbers for each feature and pair are made, and one for each candidate and pair.
+    most = _MOST_SPLITS // max(n_candidates, rows.n_features)
+    sample = rows.sample(min(_N_ROWS, rows.n_rows), random_state)
+    n_near = min(_NEAR, len(sample) - 1)
+    n_asked = max(min(_N_PAIRS, most) // n_near, 1)
+    asked = random_state.permutation(len(sample))[:n_asked]
+    distances = squared_distances(sample[asked], sample)
+    distances[np.arange(len(asked)), asked] = np.inf
+    nearest = np.argpartition(distances, n_near - 1, axis=1)[:, :n_near].reshape(-1)
+    first = np.repeat(asked, n_near)
+    # Any other row, each equally likely.
+    other = (first + random_state.randint(1, len(sample), len(first))) % len(sample)
+    return (sample[first], sample[nearest]), (sample[first], sample[other])
+
+
+def greedy_contrast(
+    near: NDArray[np.bool_], far: NDArray[np.bool_], n_bits: int
+) -> NDArray[np.int64]:
+    """Choose planes one by one: each time the one that most raises the contrast.
+
+    The contrast of some planes is (mean Hamming distance of far pairs − that of near pairs)
+    divided by the root of the sum of the two variances.
+
+    Parameters
+    ----------
+    near, far : bool arrays of shape (m, n_candidates): which planes separate which pairs
+    n_bits : how many to choose, at most n_candidates
+
+    Returns
+    -------
+    int64 array of shape (n_bits,), in the order of choice; the first of several equally good
+
+    Examples
+    --------
+    The second plane repeats the first, so the third is taken after the first.
+
+    >>> near = np.array([[0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
+    >>> far = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [1, 1, 1]], dtype=bool)
+    >>> greedy_contrast(near, far, 2)
+    array([0, 2])
+    """
+    gain = far.mean(axis=0) - near.mean(axis=0)
+    centered = [(splits - splits.mean(axis=0)).astype(np.float32) for splits in (near, far)]
+    own = sum((part**2).mean(axis=0, dtype=np.float64) for part in centered)
+    shared = np.zeros(len(gain))  # covariance of each candidate with the sum of the chosen
+    total_gain, total_variance = 0.0, 0.0
+    free = np.ones(len(gain), dtype=bool)
+    chosen = np.empty(n_bits, dtype=np.int64)
+    for position in range(n_bits):
+        variances = total_variance + own + 2 * shared
+        # Variance below rounding is none: such planes split no pair, or all of them.
+        contrast = (total_gain + gain) / np.sqrt(np.maximum(variances, 1e-6))
+        best = int(np.where(free, contrast, -np.inf).argmax())
+        chosen[position], free[best] = best, False
+        total_gain, total_variance = total_gain + gain[best], variances[best]
+        for part in centered:
+            shared += part[:, best] @ part / len(part)
+    return chosen

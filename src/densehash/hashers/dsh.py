@@ -1,0 +1,268 @@
+"""DSH: density sensitive hashing.
+
+Y. Lin, D. Cai, C. Li, Density sensitive hashing, arXiv 1205.2930; Z. Jin, C. Li, Y. Lin, D. Cai,
+IEEE Transactions on Cybernetics 44(8), 2014. Equations and steps are those of the former.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.checks import check_choice, check_integer, check_positive, check_vectors
+from densehash.errors import InputError
+from densehash.hashers.base import LinearHasher
+from densehash.hashers.contrast import greedy_contrast, sample_pairs
+from densehash.kmeans import Groups, lloyd, random_centers
+from densehash.rows import Floats, Rows
+
+__all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
+
+
+class DSH(LinearHasher):
+    """Planes midway between neighbouring groups of rows, the most balanced of them (Algorithm 1).
+
+    K-means finds groups; each pair of adjacent groups gives the plane midway between its centres;
+    the planes that split the data most evenly are kept.
+
+    Parameters
+    ----------
+    n_bits : L, bits of a code, 1 to 4096
+    alpha : groups a bit; there are round(alpha L) groups
+    p : passes of k-means
+    r : two groups are adjacent if one is among the r nearest of the other; cut to the number of
+        groups less one
+    init : "random" starts k-means from random rows; or an array (k, d) of first centres
+    entropy : "centers" counts which groups lie on which side of a plane (eq. 13, 14); "rows"
+        counts rows, in one more pass (eq. 12)
+    select : "entropy" keeps the planes of the highest entropy, as the paper does; "contrast"
+        adds planes greedily so that near rows agree and random ones do not, which also leaves
+        out planes that repeat others
+    random_state : draws the first centres, and the pairs of ``select="contrast"``
+    verbose : 1 shows a bar while a long fit goes on
+
+    Attributes
+    ----------
+    planes_ : float64 array of shape (L, d), the differences of two centres (eq. 9, 10)
+    thresholds_ : float64 array of shape (L,)
+    centers_ : float64 array of shape (k, d); fewer than alpha L where rows have fewer values
+    weights_ : float64 array of shape (k,), each group's share of the rows (eq. 13)
+    inertia_ : float64 array of shape (p,), the sum of squared errors after each pass (eq. 1)
+    n_candidates_ : how many pairs of groups are adjacent
+    pairs_ : int64 array of shape (L, 2), the two groups of each plane, the lower number first
+    entropies_ : float64 array of shape (L,), in bits, falling (eq. 11)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> hasher = DSH(64, random_state=0).fit(X)
+    >>> hasher.transform(X).shape, hasher.centers_.shape
+    ((1797, 8), (96, 64))
+    """
+
+    centers_: NDArray[np.float64]
+    weights_: NDArray[np.float64]
+    inertia_: NDArray[np.float64]
+    n_candidates_: int
+    pairs_: NDArray[np.int64]
+    entropies_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        alpha: float = 1.5,
+        p: int = 3,
+        r: int = 3,
+        init: str | ArrayLike = "random",
+        entropy: str = "centers",
+        select: str = "entropy",
+        random_state: int | RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.p = p
+        self.r = r
+        self.init = init
+        self.entropy = entropy
+        self.select = select
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _learn(self, rows: Rows, random_state: RandomState) -> None:
+        p = check_integer(self.p, "p", 1)
+        r = check_integer(self.r, "r", 1)
+        check_choice(self.entropy, "entropy", ("centers", "rows"))
+        check_choice(self.select, "select", ("entropy", "contrast"))
+
+        groups = lloyd(rows, self._first_centers(rows, random_state), p)
+        candidates = median_planes(groups.centers, adjacent_pairs(groups.centers, r))
+        self._check_candidates(groups, len(candidates.pairs))
+        sizes = self._sizes(rows, groups, candidates)
+        # The most balanced first, then the pair whose centres are nearer, then by number.
+        i, j = candidates.pairs.T
+        order = np.lexsort((j, i, candidates.distances, -np.minimum(sizes, rows.n_rows - sizes)))
+        if self.select == "entropy":
+            chosen = order[: self.n_bits_]
+        else:
+            near, far = sample_pairs(rows, len(order), random_state)
+            kept = greedy_contrast(
+                _splits(near, candidates), _splits(far, candidates), self.n_bits_
+            )
+            chosen = order[np.isin(order, kept)]
+
+        self.centers_ = groups.centers
+        self.weights_ = groups.counts / rows.n_rows
+        self.inertia_ = groups.inertia
+        self.n_candidates_ = len(order)
+        self.pairs_ = candidates.pairs[chosen]
+        self.entropies_ = binary_entropy(sizes[chosen] / rows.n_rows)
+        self.planes_ = candidates.planes[chosen]
+        self.thresholds_ = candidates.thresholds[chosen]
+
+    def _first_centers(self, rows: Rows, random_state: RandomState) -> Floats:
+        alpha = check_positive(self.alpha, "alpha")
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("random",))
+            k = max(int(alpha * self.n_bits_ + 0.5), 2)  # half away from zero
+            return random_centers(rows, k, random_state, "groups")
+        centers = Rows(check_vectors(self.init, "init"), name="init")
+        if centers.n_features != rows.n_features:
+            raise InputError(
+                f"init has {centers.n_features} features but X has {rows.n_features} features"
+            )
+        return centers.sample(centers.n_rows, random_state)
+
+    def _check_candidates(self, groups: Groups, n_candidates: int) -> None:
+        if len(groups.centers) < 2:
+            raise InputError("all rows are equal: there is nothing to learn from them")
+        if n_candidates < self.n_bits_:
+            raise InputError(
+                f"{len(groups.centers)} groups have {n_candidates} candidate planes, fewer than "
+                f"n_bits = {self.n_bits_}: raise alpha ({self.alpha:g}) for more groups, or r "
+                f"({self.r}) for more planes between them"
+            )
+
+    def _sizes(self, rows: Rows, groups: Groups, candidates: Planes) -> NDArray[np.int64]:
+        """How many rows have bit 1, for each candidate."""
+        planes, thresholds = candidates.planes, candidates.thresholds
+        if self.entropy == "centers":
+            ones = groups.centers @ planes.T >= thresholds
+            sizes: NDArray[np.int64] = groups.counts @ ones
+            return sizes
+
+        def ones_of(block: Floats, _: int) -> NDArray[np.int64]:
+            products = block @ planes.T.astype(block.dtype)
+            ones: NDArray[np.int64] = (products >= thresholds.astype(block.dtype)).sum(axis=0)
+            return ones
+
+        return rows.map_reduce(ones_of, np.add, width=len(planes), label="entropy")
+
+
+class Planes(NamedTuple):
+    """Candidate planes.
+
+    Attributes
+    ----------
+    pairs : int64 array of shape (m, 2), the groups that each plane separates
+    planes : float64 array of shape (m, d)
+    thresholds : float64 array of shape (m,)
+    distances : float64 array of shape (m,), squared, between the two centres
+    """
+
+    pairs: NDArray[np.int64]
+    planes: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
+    distances: NDArray[np.float64]
+
+
+def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
+    """Pairs of groups of which one is among the r nearest of the other (Definitions 1 and 2).
+
+    Parameters
+    ----------
+    centers : float64 array of shape (k, d)
+    r : cut to k − 1
+
+    Returns
+    -------
+    int64 array of shape (m, 2): i < j, in rising order; groups whose centres are equal are no
+    pair, for no plane lies between them
+
+    Examples
+    --------
+    >>> adjacent_pairs(np.array([[0.0], [1.0], [10.0]]), r=1)
+    array([[0, 1],
+           [1, 2]])
+    """
+    k = len(centers)
+    distances = _squared_distances_exact(centers)
+    np.fill_diagonal(distances, np.inf)
+    distances[distances == 0] = np.inf
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(r, k - 1)]
+    adjacent = np.zeros((k, k), dtype=bool)
+    np.put_along_axis(adjacent, nearest, True, axis=1)
+    adjacent &= np.isfinite(distances)
+    return np.argwhere(np.triu(adjacent | adjacent.T))
+
+
+def median_planes(centers: NDArray[np.float64], pairs: NDArray[np.int64]) -> Planes:
+    """The planes midway between two centres (eq. 9 to 11 of the paper's section 3.2).
+
+    Parameters
+    ----------
+    centers : float64 array of shape (k, d)
+    pairs : int64 array of shape (m, 2)
+
+    Examples
+    --------
+    >>> planes = median_planes(np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([[0, 1]]))
+    >>> planes.planes, planes.thresholds
+    (array([[-2.,  0.]]), array([-2.]))
+    """
+    first, second = centers[pairs[:, 0]], centers[pairs[:, 1]]
+    planes = first - second
+    thresholds = np.einsum("ij,ij->i", (first + second) / 2, planes)
+    return Planes(pairs, planes, thresholds, np.einsum("ij,ij->i", planes, planes))
+
+
+def binary_entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Entropy in bits of a bit that is 1 with the given probability (eq. 11).
+
+    Parameters
+    ----------
+    shares : float64 array, from 0 to 1
+
+    Examples
+    --------
+    >>> binary_entropy(np.array([0.5, 0.25, 0.0])).round(4)
+    array([1.    , 0.8113, 0.    ])
+    """
+    both = np.stack([shares, 1 - shares])
+    logs = np.log2(both, out=np.zeros_like(both), where=both > 0)
+    entropies: NDArray[np.float64] = np.clip(0.0 - (both * logs).sum(axis=0), 0.0, 1.0)
+    return entropies
+
+
+def _squared_distances_exact(centers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distances (k, k) by differences, not products: equal ones must come out equal."""
+    distances = np.empty((len(centers), len(centers)))
+    for row, center in zip(distances, centers, strict=True):
+        away = centers - center
+        np.einsum("ij,ij->i", away, away, out=row)
+    return distances
+
+
+def _splits(pairs: tuple[Floats, Floats], candidates: Planes) -> NDArray[np.bool_]:
+    """Which planes separate which pairs of rows: bool (m, n_candidates)."""
+    one, two = (
+        rows @ candidates.planes.T.astype(rows.dtype) >= candidates.thresholds.astype(rows.dtype)
+        for rows in pairs
+    )
+    separated: NDArray[np.bool_] = one != two
+    return separated

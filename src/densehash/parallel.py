@@ -1,0 +1,120 @@
+"""Threads: how many there are, and how the matrix library is kept from starting its own.
+
+The number is that of numpy's matrix library (BLAS): every CPU that this process may use, unless
+the environment (``OPENBLAS_NUM_THREADS``, ``OMP_NUM_THREADS``) or ``threadpoolctl`` limits it.
+Work is then split into blocks of rows, one thread a block, and each block computes with a single
+BLAS thread: the bytes of a result never depend on the number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+import scipy.linalg  # noqa: F401  its BLAS must be loaded before the libraries are listed
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["map_in_order", "n_threads", "one_blas_thread"]
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_MOST_THREADS = 64
+
+
+class _Held:
+    """How many calls keep BLAS at one thread now, and what the first of them found."""
+
+    lock = threading.Lock()
+    depth = 0
+    n_threads_before: tuple[int, ...] = ()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _counts() -> tuple[int, ...]:
+    return tuple(library.num_threads for library in _blas().lib_controllers)
+
+
+def n_threads() -> int:
+    """How many threads a call may use.
+
+    Examples
+    --------
+    >>> from threadpoolctl import threadpool_limits
+    >>> with threadpool_limits(1):
+    ...     n_threads()
+    1
+    """
+    with _Held.lock:
+        counts = _Held.n_threads_before if _Held.depth else _counts()
+    return min(max(counts, default=1), _MOST_THREADS)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep every matrix product at one thread, for the length of a ``with`` block.
+
+    The limit holds for the whole process. Calls may overlap, in one thread or several: the first
+    one in sets the limit and the last one out takes it back.
+
+    Examples
+    --------
+    >>> with one_blas_thread():
+    ...     [library["num_threads"] for library in _blas().info()][:1]
+    [1]
+    """
+    with _Held.lock:
+        if _Held.depth == 0:
+            _Held.n_threads_before = _counts()
+            _set_counts((1,) * len(_Held.n_threads_before))
+        _Held.depth += 1
+    try:
+        yield
+    finally:
+        with _Held.lock:
+            _Held.depth -= 1
+            if _Held.depth == 0:
+                _set_counts(_Held.n_threads_before)
+
+
+def _set_counts(counts: tuple[int, ...]) -> None:
+    for library, count in zip(_blas().lib_controllers, counts, strict=True):
+        library.set_num_threads(count)
+
+
+def map_in_order(
+    function: Callable[[Item], Answer], items: Iterable[Item], threads: int
+) -> Iterator[Answer]:
+    """Answers of ``function`` in the order of ``items``, computed by several threads.
+
+    Twice as many items as threads are under way at most. The first failing item, in their order,
+    raises here; items behind it may have been computed, and their answers are dropped.
+
+    Examples
+    --------
+    >>> list(map_in_order(lambda number: number**2, range(5), threads=2))
+    [0, 1, 4, 9, 16]
+    """
+    if threads == 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Answer]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) == 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)

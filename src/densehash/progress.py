@@ -1,0 +1,68 @@
+"""Bars that show how far a long computation has come, on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["bar"]
+
+_PATIENCE = 2.0
+"""Seconds after which a bar appears: what is over by then needs none."""
+
+
+@contextmanager
+def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Show a bar with the time left, if asked to and if the work takes more than two seconds.
+
+    Parameters
+    ----------
+    label : what is being done
+    total : how much there is to do, in any unit
+    shown : whether to show anything at all
+
+    Yields
+    ------
+    A function to be told how much more was done; from one thread at a time.
+
+    Examples
+    --------
+    >>> with bar("counting", 3, shown=False) as advance:
+    ...     for _ in range(3):
+    ...         advance(1)
+    """
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415  most calls show nothing
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("of"),
+        TimeElapsedColumn(),
+    )
+    started, visible = time.monotonic(), False
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
+        task = progress.add_task(label, total=total, visible=False)
+
+        def advance(amount: int) -> None:
+            nonlocal visible
+            visible = visible or time.monotonic() - started > _PATIENCE
+            progress.update(task, advance=amount, visible=visible)
+            if visible:
+                progress.refresh()
+
+        yield advance
