@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 Found = npt.NDArray[np.generic]
@@ -16,11 +18,11 @@ Found = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to do a row's work, or a part of it: times are compared by the pair."""
+    """One way to do a row's work, or a part of it: times are compared by the item."""
 
     name: str
     work: Callable[[], Found | None]  # returns what it found, to be compared, or None
-    pairs: int  # pairs of a code and a query in that work
+    items: int  # pairs of a code and a query, or rows, in that work
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ class Result:
     row: Row
     ms: float
     """Of our own way, for one call."""
-    ns_per_pair: dict[str, float]
+    ns_per_item: dict[str, float]
     """Of every contestant, by name, our own first."""
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times as long each peer took for a pair."""
-        ours, *peers = self.ns_per_pair
-        return {peer: self.ns_per_pair[peer] / self.ns_per_pair[ours] for peer in peers}
+        """How many times as long each peer took for an item."""
+        ours, *peers = self.ns_per_item
+        return {peer: self.ns_per_item[peer] / self.ns_per_item[ours] for peer in peers}
 
     @property
     def met(self) -> bool | None:
@@ -81,7 +83,7 @@ class Result:
             "n_bits": row.n_bits,
             "n_threads": row.n_threads,
             "ms": self.ms,
-            "ns_per_pair": self.ns_per_pair,
+            "ns_per_item": self.ns_per_item,
             "ratios": self.ratios,
             "required": {need.peer: need.least for need in row.required},
             "met": self.met,
@@ -106,7 +108,7 @@ def measure(row: Row, repetitions: int, budget_s: float) -> Result:
                 best[each.name] = min(best[each.name], took)
     check_found(row, found)
     ours = row.contestants[0].name
-    ns = {each.name: best[each.name] / each.pairs * 1e9 for each in row.contestants}
+    ns = {each.name: best[each.name] / each.items * 1e9 for each in row.contestants}
     return Result(row, best[ours] / row.n_calls * 1e3, ns)
 
 
@@ -122,7 +124,7 @@ def check_found(row: Row, found: dict[str, Found | None]) -> None:
 
 # Tables. Peers of their own column are shown as "times as fast"; others by name.
 
-COLUMNS = ("work", "bits", "threads", "ms/call", "ns/pair")
+COLUMNS = ("work", "bits", "threads", "ms/call")
 VERDICTS = {True: "yes", False: "NO", None: ""}
 
 
@@ -135,7 +137,7 @@ def cells(result: Result, peers: list[str]) -> list[str]:
         str(row.n_bits),
         str(row.n_threads),
         f"{result.ms:.4g}",
-        f"{next(iter(result.ns_per_pair.values())):.3f}",
+        f"{next(iter(result.ns_per_item.values())):.3f}",
         *(f"{ratios[peer]:.3g} ×" if peer in ratios else "" for peer in peers),
         ", ".join(others),
         ", ".join(map(str, row.required)),
@@ -149,14 +151,18 @@ def multiple(peer: str, ratio: float) -> str:
     return f"{ratio:.3g} × {peer}"
 
 
-def headings(peers: list[str]) -> list[str]:
-    return [*COLUMNS, *peers, "against", "required", "met"]
+def headings(peers: list[str], item: str) -> list[str]:
+    return [*COLUMNS, f"ns/{item}", *peers, "against", "required", "met"]
 
 
-def as_table(results: list[Result], peers: list[str], title: str, caption: str) -> Table:
+def is_number(heading: str, peers: list[str]) -> bool:
+    return heading in (*COLUMNS[1:], *peers) or heading.startswith("ns/")
+
+
+def as_table(results: list[Result], peers: list[str], title: str, caption: str, item: str) -> Table:
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD)
-    for heading in headings(peers):
-        right = heading in (*COLUMNS[1:], *peers)
+    for heading in headings(peers, item):
+        right = is_number(heading, peers)
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for result in results:
         style = "bold red" if result.met is False else None
@@ -164,9 +170,17 @@ def as_table(results: list[Result], peers: list[str], title: str, caption: str) 
     return table
 
 
-def as_markdown(results: list[Result], peers: list[str], title: str, caption: str) -> str:
-    heads = headings(peers)
-    rules = ["---:" if heading in (*COLUMNS[1:], *peers) else "---" for heading in heads]
+def as_markdown(
+    results: list[Result], peers: list[str], title: str, caption: str, item: str
+) -> str:
+    heads = headings(peers, item)
+    rules = ["---:" if is_number(heading, peers) else "---" for heading in heads]
     lines = [heads, rules, *(cells(result, peers) for result in results)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{title}\n\n{table}\n\n{caption}"
+
+
+def needed_width(table: Table) -> int:
+    """What a console needs so that no column is cut, even where it is no terminal."""
+    wide = Console(width=1000)
+    return max(Console().width, Measurement.get(wide, wide.options, table).maximum)

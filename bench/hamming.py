@@ -25,15 +25,22 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from contest import Contestant, Found, Requirement, Result, Row, as_markdown, as_table, measure
+from contest import (
+    Contestant,
+    Found,
+    Requirement,
+    Result,
+    Row,
+    as_markdown,
+    as_table,
+    measure,
+    needed_width,
+)
+from data import data_folder, noisy_rows
 from peers import FAISS, LIMIT, OURS, PEERS, CannotTakePartError, Codes, Peer, Search
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
-from densehash import hamming
-
-Floats = npt.NDArray[np.float32]
+from densehash import ITQ, LSH, hamming
 
 K = 100
 CALL = 256  # queries in one call
@@ -89,7 +96,7 @@ def ask(search: Search, calls: list[Codes]) -> Found | None:
 
 
 def renamed(contestant: Contestant, name: str) -> Contestant:
-    return Contestant(name, contestant.work, contestant.pairs)
+    return Contestant(name, contestant.work, contestant.items)
 
 
 def one_a_call(queries: Codes) -> list[Codes]:
@@ -175,18 +182,19 @@ def row_of_duplicates(n: int) -> Row:
 
 
 def learned_rows(n: int, folder: Path) -> Iterator[Row]:
-    """Codes of SIFT descriptors, by random planes and by rotated principal axes."""
+    """Codes of SIFT descriptors."""
     vectors = np.load(folder / "sift.npy", mmap_mode="r")
     base = noisy_rows(vectors[:-10_000], n)
     asked = np.array(vectors[-CALL:])
-    sample = base[:: max(1, n // 20_000)].astype(np.float32)
+    sample = base[:: max(1, n // 20_000)]
     for n_bits in (64, 128, 256):
-        for name, learn in (("random planes", random_planes), ("ITQ", rotated_axes)):
-            mean, planes = sample.mean(axis=0), learn(sample, n_bits)
-            codes, queries = encode(base, mean, planes), encode(asked, mean, planes)
+        for hasher in (LSH(n_bits, random_state=0), ITQ(n_bits, n_iter=20, random_state=0)):
+            hasher.fit(sample)
+            codes, queries = hasher.transform(base), hasher.transform(asked)
             need = Requirement("faiss", FASTER_THAN_FAISS[n_bits])
             all_of_them = contestants([OURS, LIMIT, FAISS], [queries], codes)
-            yield Row(f"SIFT, {name}, {CALL} queries a call", n_bits, 1, all_of_them, (need,))
+            work = f"SIFT, {type(hasher).__name__}, {CALL} queries a call"
+            yield Row(work, n_bits, 1, all_of_them, (need,))
 
 
 # Codes
@@ -194,61 +202,6 @@ def learned_rows(n: int, folder: Path) -> Iterator[Row]:
 
 def random_codes(rng: np.random.Generator, n: int, n_bits: int) -> Codes:
     return rng.integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
-
-
-def noisy_rows(vectors: npt.NDArray[np.uint8], n: int) -> npt.NDArray[np.uint8]:
-    """The first n rows; where there are fewer, they are repeated with noise, sd 4."""
-    rng = np.random.default_rng(2)
-    rows = np.empty((n, vectors.shape[1]), dtype=np.uint8)
-    for start in range(0, n, len(vectors)):
-        part = vectors[: n - start]
-        if start:
-            part = np.clip(np.rint(part + rng.normal(0, 4, part.shape)), 0, 255)
-        rows[start : start + len(part)] = part
-    return rows
-
-
-def random_planes(sample: Floats, n_bits: int) -> Floats:
-    rng = np.random.default_rng(3)
-    return rng.normal(size=(sample.shape[1], n_bits)).astype(np.float32)
-
-
-def rotated_axes(sample: Floats, n_bits: int) -> Floats:
-    """Iterative quantization (Gong and Lazebnik, 2011): principal axes, rotated towards signs.
-
-    More bits than dimensions are several rotations side by side.
-    """
-    centred = sample - sample.mean(axis=0)
-    wide = min(n_bits, sample.shape[1])
-    axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :wide]
-    turns = [rotation(centred @ axes, seed) for seed in range(-(-n_bits // wide))]
-    planes: Floats = np.hstack([axes @ turn for turn in turns])[:, :n_bits].astype(np.float32)
-    return planes
-
-
-def rotation(projected: Floats, seed: int) -> Floats:
-    rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.normal(size=(projected.shape[1],) * 2))[0].astype(np.float32)
-    for _ in range(20):
-        signs = np.sign(projected @ turn)
-        left, _, right = np.linalg.svd(projected.T @ signs)
-        turn = left @ right
-    return turn
-
-
-def encode(rows: npt.NDArray[np.uint8], mean: Floats, planes: Floats) -> Codes:
-    codes = np.empty((len(rows), planes.shape[1] // 8), dtype=np.uint8)
-    for start in range(0, len(rows), 50_000):
-        margins = (rows[start : start + 50_000].astype(np.float32) - mean) @ planes
-        codes[start : start + 50_000] = np.packbits(margins >= 0, axis=1, bitorder="little")
-    return codes
-
-
-def data_folder() -> Path | None:
-    """The folder of real vectors, if there is one."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("DENSEHASH_DATA") or beside)
-    return folder if (folder / "sift.npy").exists() else None
 
 
 # The run
@@ -307,11 +260,6 @@ def write_json(target: str, n: int, results: list[Result]) -> None:
         Path(target).write_text(text + "\n", encoding="utf-8")
 
 
-def needed_width(table: Table) -> int:
-    wide = Console(width=1000)
-    return Measurement.get(wide, wide.options, table).maximum
-
-
 def main() -> None:
     asked = options()
     n, repetitions, budget_s = (100_000, 3, 0.5) if asked.quick else (1_000_000, 9, 2.5)
@@ -325,11 +273,10 @@ def main() -> None:
     if asked.json == "-":
         return
     if asked.markdown:
-        sys.stdout.write(as_markdown(results, peers, title(n), caption()) + "\n")
+        sys.stdout.write(as_markdown(results, peers, title(n), caption(), "pair") + "\n")
     else:
-        table = as_table(results, peers, title(n), caption())
-        # No column is ever cut, even where the output is no terminal, or a narrow one.
-        Console(width=max(Console().width, needed_width(table))).print(table)
+        table = as_table(results, peers, title(n), caption(), "pair")
+        Console(width=needed_width(table)).print(table)
 
 
 if __name__ == "__main__":

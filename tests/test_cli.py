@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,13 @@ def test_demo_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str])
     first = result["queries"][0]
     assert len(first["neighbours"]) == len(first["digits"]) == result["n_neighbours"]
     assert first["distances"] == sorted(first["distances"])
-    assert 0.5 < result["same_digit"] < result["same_digit_exact"] <= 1
-    assert 0.5 < result["recall"] <= 1
+    scores = {score["method"]: score for score in result["scores"]}
+    assert {"LSH", "PCAH", "DSH", "ITQ", "Refined(DSH)"} <= set(scores)
+    for score in scores.values():
+        assert 0.1 < score["same_digit"] <= result["same_digit_exact"] + 0.02
+        assert 0.1 < score["recall"] <= 1
+    assert scores["Refined(DSH)"]["recall"] > scores["DSH"]["recall"]
+    assert (result["shown"], result["left_out"]) == ("DSH", {})
 
 
 def test_demo_shows_pictures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,12 +72,18 @@ def test_demo_where_the_terminal_knows_ascii_only() -> None:
     assert b"#" in result.stdout
 
 
+def recalls(result: dict[str, Any]) -> dict[str, float]:
+    return {score["method"]: score["recall"] for score in result["scores"]}
+
+
 def test_the_options_of_the_demo_change_it(capsys: pytest.CaptureFixture[str]) -> None:
     short = json.loads(run(capsys, "demo", "--json", "--bits", "16")[1])
     other = json.loads(run(capsys, "demo", "--json", "--bits", "16", "--seed", "1")[1])
     long = json.loads(run(capsys, "demo", "--json", "--bits", "256")[1])
     assert (short["n_bits"], long["n_bits"]) == (16, 256)
-    assert short["recall"] < long["recall"]
+    assert recalls(short)["DSH"] < recalls(long)["DSH"]
+    assert "PCAH" in recalls(short)
+    assert "64" in long["left_out"]["PCAH"]
     assert short["queries"] != other["queries"]
 
 

@@ -21,7 +21,7 @@ ROOMS = {
     "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows"},
     "truth": {"checks", "errors"},
     "metrics": {"checks", "errors"},
-    "demo": {"bits", "checks", "errors", "hamming"},
+    "demo": {"bits", "checks", "errors", "hamming", "hashers"},
     "cli": {"__init__", "bits", "checks", "demo", "errors", "hamming"},
     "__init__": {"bits", "errors", "hamming", "hashers"},
 }

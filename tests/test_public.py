@@ -55,6 +55,7 @@ def test_the_package_shows_its_public_names_and_no_others() -> None:
         "KLSH",
         "LSH",
         "PCAH",
+        "Refined",
         "SIKH",
         "SpH",
         "__version__",

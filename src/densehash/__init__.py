@@ -5,7 +5,7 @@ from importlib.metadata import version
 from densehash import bits, hamming
 from densehash.bits import pack, unpack
 from densehash.errors import DensehashError, InputError
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, SpH
+from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
 
 __all__ = [
     "AGH",
@@ -17,6 +17,7 @@ __all__ = [
     "SIKH",
     "DensehashError",
     "InputError",
+    "Refined",
     "SpH",
     "__version__",
     "bits",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from densehash.errors import InputError
@@ -266,11 +267,15 @@ def check_positions(
 
 def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     """Lists, data frames, objects, sparse matrices, text: as scikit-learn takes or refuses them."""
+    if issparse(X):
+        raise InputError(f"{name} must be dense, got a sparse matrix: use {name}.toarray()")
+    if not hasattr(X, "__len__") and not hasattr(X, "__array__"):
+        raise InputError(f"{name} must have 2 dimensions (n, d), got a {type(X).__name__}")
     try:
         array: NDArray[np.generic] = check_array(
             X, ensure_all_finite=False, ensure_2d=False, allow_nd=True, input_name=name
         )
-    except ValueError as error:
+    except ValueError as error:  # objects that are no numbers stay a TypeError, as scikit-learn has
         raise InputError(f"{name} cannot be used: {error}") from None
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers, got dtype {array.dtype}")

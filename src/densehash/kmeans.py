@@ -99,8 +99,8 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     """Group rows around centres.
 
     A group that no row chooses takes the row that lies farthest from its centre, the earlier one
-    of two equally far; if every row equals its centre, there is nothing to take and the group is
-    left out of the answer.
+    of two equally far, but none equal to a row that another such group took, or to the mean of
+    the group it leaves; if there is none to take, the group is left out of the answer.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     (array([ 0.5, 11. ]), array([2, 2]), array([68.66666667,  2.5       ]))
     """
     relative: NDArray[np.float64] = np.asarray(centers, dtype=np.float64)
-    shift = _shift_for(relative)
+    shift = _shift_for(relative, rows.dtype)
     if shift is not None:
         relative = relative - shift
     inertia = np.empty(n_passes)
@@ -132,9 +132,12 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     return Groups(relative if shift is None else relative + shift, counts, inertia)
 
 
-def _shift_for(centers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def _shift_for(
+    centers: NDArray[np.float64], dtype: type[np.floating]
+) -> NDArray[np.float64] | None:
     """Where to measure from: rows that lie far from zero would drown their differences."""
-    middle: NDArray[np.float64] = centers.mean(axis=0)
+    # Rounded as rows are, or rows and centres would be measured from two places.
+    middle: NDArray[np.float64] = centers.mean(axis=0).astype(dtype).astype(np.float64)
     spread = np.square(centers - middle).sum() / len(centers)
     return middle if np.square(middle).sum() > 100 * spread else None
 
@@ -175,7 +178,7 @@ def _add(one: _Sums, two: _Sums) -> _Sums:
 def _find_farthest(
     rows: Rows, centers: NDArray[np.float64], shift: NDArray[np.float64] | None
 ) -> _Farthest:
-    """As many rows as there are groups: enough to fill the empty ones and empty no other."""
+    """As many different rows as there are groups: enough to fill the empty and empty no other."""
     k = len(centers)
     here = centers.astype(rows.dtype)
 
@@ -188,8 +191,11 @@ def _find_farthest(
         return first(_Farthest(distances, positions, labels, block))
 
     def first(found: _Farthest) -> _Farthest:
-        order = np.lexsort((found.positions, -found.distances))[:k]
         distances, positions, labels, vectors = found
+        # The first of equal rows, compared as bytes; adding 0 makes one zero of −0 and 0.
+        as_bytes = (vectors + 0).view(np.dtype((np.void, vectors.itemsize * vectors.shape[1])))
+        different = np.unique(as_bytes.reshape(-1), return_index=True)[1]
+        order = different[np.lexsort((positions[different], -distances[different]))][:k]
         return _Farthest(distances[order], positions[order], labels[order], vectors[order])
 
     def merge(one: _Farthest, two: _Farthest) -> _Farthest:
@@ -205,9 +211,13 @@ def _refill(sums: _Sums, farthest: _Farthest) -> _Sums:
     for distance, label, vector in zip(
         farthest.distances, farthest.labels, farthest.vectors, strict=True
     ):
-        if not empty or distance == 0:
+        if not empty:
             break
-        if counts[label] > 1:  # or the other group would be empty instead
+        # The mean of equal rows is that row, but for rounding that grows with their number.
+        away = vector - vectors[label] / counts[label]
+        rounding = np.finfo(vector.dtype).eps * min(max(counts[label], 64), 8192)
+        different = distance > 0 and away @ away > rounding**2 * (vector @ vector)
+        if different and counts[label] > 1:  # or the other group would be empty instead
             group = empty.pop(0)
             vectors[group], counts[group] = vector, 1
             vectors[label] -= vector

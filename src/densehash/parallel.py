@@ -88,7 +88,15 @@ def one_blas_thread() -> Iterator[None]:
 
 def _set_counts(counts: tuple[int, ...]) -> None:
     for library, count in zip(_blas().lib_controllers, counts, strict=True):
-        library.set_num_threads(count)
+        # From threadpoolctl 3.7 on, only the thread that set a limit first may change it, and
+        # others are ignored; but the last one out is not always the thread that came in first.
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is None:
+            library.set_num_threads(count)
+        else:
+            release(force=True)
+            library.set_num_threads(count)
+            release(force=True)
 
 
 def map_in_order(

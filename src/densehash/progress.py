@@ -54,15 +54,21 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
         TextColumn("of"),
         TimeElapsedColumn(),
     )
-    started, visible = time.monotonic(), False
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        task = progress.add_task(label, total=total, visible=False)
+    begun, visible = time.monotonic(), False
+    progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
+    task = progress.add_task(label, total=total)
 
-        def advance(amount: int) -> None:
-            nonlocal visible
-            visible = visible or time.monotonic() - started > _PATIENCE
-            progress.update(task, advance=amount, visible=visible)
-            if visible:
-                progress.refresh()
+    def advance(amount: int) -> None:
+        nonlocal visible
+        progress.update(task, advance=amount)
+        if not visible and time.monotonic() - begun > _PATIENCE:
+            progress.start()
+            visible = True
+        if visible:
+            progress.refresh()
 
+    try:
         yield advance
+    finally:
+        if visible:  # or an empty line would be printed
+            progress.stop()

@@ -7,10 +7,10 @@ maps of any real type are read here; a block is always C-contiguous, of floats, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.random import RandomState
@@ -34,6 +34,17 @@ _MOST_BLOCK_ROWS = 8192
 _FEWEST_BLOCK_ROWS = 64
 _FAN_IN = 16
 
+# Rows whose mean is so many times as long as they differ, or that differ by less than so much, are
+# computed with in float64; squares of what differs by even less would vanish there, too.
+_FAR = 100
+_SMALL = 1e-15
+_SMALLEST = 1e-140
+_N_LOOKED_AT = 256
+
+# Sums of squares of a block stay below this: margins are float32, and products of two rows, or of
+# a row and a difference of rows, must fit into one.
+_MOST_SQUARES = 1e36
+
 
 class Rows:
     """Rows of an array or a memory map, in blocks.
@@ -50,7 +61,7 @@ class Rows:
     Attributes
     ----------
     n_rows, n_features : the shape
-    dtype : float32 or float64, that of every block
+    dtype : float32 or float64, that of every block; may be set
 
     Examples
     --------
@@ -68,7 +79,34 @@ class Rows:
         self._checked: set[tuple[int, int]] = set()
         self.n_rows: int = self._array.shape[0]
         self.n_features: int = self._array.shape[1]
-        self.dtype = _float_type(self._array.dtype)
+        self.dtype: type[np.floating] = _float_type(self._array.dtype)
+
+    def needs_float64(self) -> bool:
+        """Whether float32 would blur the differences between rows.
+
+        So it is where rows lie far from zero and near to each other, or where they are so small
+        that their squares vanish. This is judged by at most 256 of them, evenly spaced.
+
+        Examples
+        --------
+        >>> Rows([[1.0], [2.0]]).needs_float64(), Rows([[1e6], [1e6 + 1]]).needs_float64()
+        (False, True)
+        """
+        positions = np.linspace(0, self.n_rows - 1, min(self.n_rows, _N_LOOKED_AT)).astype(int)
+        with np.errstate(over="ignore"):
+            some = self._array[positions].astype(np.float64)
+        size = float(np.abs(some).max())
+        if not np.isfinite(size) or size == 0:
+            return False  # a pass will name what is not finite
+        some /= size
+        center = some.mean(axis=0)
+        spread = float(np.sqrt(np.square(some - center).sum(axis=1).mean()))
+        if 0 < spread * size < _SMALLEST:
+            raise InputError(
+                f"{self._name} has rows that differ by some {spread * size:.3g}, too small for "
+                "their squares to be told from zero: scale them up"
+            )
+        return bool(np.linalg.norm(center) > _FAR * spread) or spread * size < _SMALL
 
     def sample(
         self,
@@ -102,7 +140,8 @@ class Rows:
         for start in range(0, m, step):
             some = positions[start : start + step]
             block = self._as_block(self._array[some])
-            self._check(block, some)
+            if not _is_fine(block):
+                self.for_each(lambda *_: None, label="looking for the first bad row")
             parts.append(block if function is None else function(block))
         return np.concatenate(parts)
 
@@ -173,7 +212,8 @@ class Rows:
         block = self._as_block(self._array[start:stop])
         # Once is enough: rows do not change during a fit.
         if limits not in self._checked:
-            self._check(block, range(start, stop))
+            if not _is_fine(block):
+                self._refuse(block, start)
             self._checked.add(limits)
         return function(block, start)
 
@@ -181,23 +221,19 @@ class Rows:
         with np.errstate(over="ignore"):  # a float128 too large is infinite, and then refused
             return np.ascontiguousarray(part, dtype=self.dtype)
 
-    def _check(self, block: Floats, positions: Sequence[int] | NDArray[np.integer]) -> None:
-        flat = block.reshape(-1)
-        # One sum at the speed of memory; only where it overflows is every number looked at.
-        if np.isfinite(np.dot(flat, flat)):
-            return
+    def _refuse(self, block: Floats, start: int) -> NoReturn:
         bad = ~np.isfinite(block)
         if not bad.any():
             raise InputError(
-                f"{self._name} has numbers up to {np.abs(flat).max():.3g}, whose squares do not "
-                f"fit {block.dtype}: scale them down"
+                f"{self._name} has numbers up to {np.abs(block).max():.3g}, too large for their "
+                "squares to be summed: scale them down"
             )
         row = int(bad.any(axis=1).argmax())
         column = int(bad[row].argmax())
         raise InputError(
             f"{self._name} must be finite, got "
             f"{'NaN' if np.isnan(block[row, column]) else 'infinity'} "
-            f"in row {int(positions[row])}, column {column}"
+            f"in row {start + row}, column {column}"
         )
 
 
@@ -237,7 +273,15 @@ def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], A
     return levels[0][1]
 
 
+def _is_fine(block: Floats) -> bool:
+    """Whether all numbers are finite, and no sum of squares or products will overflow."""
+    flat = block.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One sum at the speed of memory. NaN is not below anything.
+        return bool(np.dot(flat, flat) < _MOST_SQUARES)
+
+
 def _float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:
     """float32 where it holds every value of the type, or the type is float32."""
-    small = dtype.kind == "b" or dtype.itemsize <= 2 or dtype == np.float32
+    small = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
     return np.float32 if small else np.float64

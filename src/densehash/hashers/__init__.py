@@ -7,7 +7,20 @@ from densehash.hashers.itq import ITQ
 from densehash.hashers.klsh import KLSH
 from densehash.hashers.lsh import LSH
 from densehash.hashers.pcah import PCAH
+from densehash.hashers.refined import Refined
 from densehash.hashers.sikh import SIKH
 from densehash.hashers.sph import SpH
 
-__all__ = ["AGH", "DSH", "ITQ", "KLSH", "LSH", "PCAH", "SIKH", "Hasher", "LinearHasher", "SpH"]
+__all__ = [
+    "AGH",
+    "DSH",
+    "ITQ",
+    "KLSH",
+    "LSH",
+    "PCAH",
+    "SIKH",
+    "Hasher",
+    "LinearHasher",
+    "Refined",
+    "SpH",
+]

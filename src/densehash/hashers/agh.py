@@ -31,6 +31,10 @@ _ANCHOR_PASSES = 5
 # touch; as in the authors' code.
 _TRIVIAL = 1 - 1e-3
 
+# Where the graph falls into parts, an eigenvector is zero outside its own: less than this is
+# rounding, and would be a random bit.
+_ROUNDING = 1e-10
+
 
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
@@ -43,13 +47,14 @@ class AGH(Hasher):
     n_bits : bits of a code, 1 to 4096; even where there are two layers
     n_layers : 1 or 2
     n_anchors : groups of k-means (5 passes) whose centres are the anchors
-    n_nearest : anchors that a row is joined to
+    n_nearest : anchors that a row is joined to, at least 2: one would join no anchors
     random_state : draws the first centres
     verbose : 1 shows a bar while a long fit goes on
 
     Attributes
     ----------
     anchors_ : float64 array of shape (n_anchors, d)
+    n_nearest_ : anchors that a row is joined to
     sigma_ : float, the mean distance between a row and the last of its nearest anchors
     eigenvalues_ : float64 array of shape (e,); e = n_bits / n_layers
     projection_ : float64 array of shape (n_anchors, e), from affinities to eigenvectors
@@ -65,6 +70,7 @@ class AGH(Hasher):
     """
 
     anchors_: NDArray[np.float64]
+    n_nearest_: int
     sigma_: float
     eigenvalues_: NDArray[np.float64]
     projection_: NDArray[np.float64]
@@ -96,14 +102,15 @@ class AGH(Hasher):
 
     def _learn(self, rows: Rows, random_state: RandomState) -> None:
         n_anchors = check_integer(self.n_anchors, "n_anchors", 2)
-        n_nearest = check_integer(self.n_nearest, "n_nearest", 1, n_anchors)
+        n_nearest = check_integer(self.n_nearest, "n_nearest", 2, n_anchors)
         first = random_centers(rows, n_anchors, random_state, "anchors")
         anchors = lloyd(rows, first, _ANCHOR_PASSES).centers
-        if len(anchors) < max(n_nearest, 2):
+        if len(anchors) < n_nearest:
             raise InputError(
                 f"rows have only {len(anchors)} different value(s): there is no graph to learn from"
             )
         self.anchors_ = anchors
+        self.n_nearest_ = n_nearest
         self.sigma_ = _mean_reach(rows, anchors, n_nearest)
         n_vectors = self.n_bits_ // self.n_layers
         links = self._links(rows)
@@ -112,7 +119,7 @@ class AGH(Hasher):
             self.second_thresholds_ = self._learn_second_thresholds(rows, links.sum(axis=0))
 
     def _affinities(self, block: Floats) -> scipy.sparse.csr_array:
-        return anchor_affinities(block, self.anchors_, self.n_nearest, self.sigma_)
+        return anchor_affinities(block, self.anchors_, self.n_nearest_, self.sigma_)
 
     def _links(self, rows: Rows) -> NDArray[np.float64]:
         """Affinities of anchors through the rows, Z'Z, of shape (n_anchors, n_anchors)."""
@@ -257,6 +264,7 @@ def anchor_projection(
         )
     useful = useful[:n_vectors]
     signed = fix_signs(vectors[:, useful].T).T
+    signed[np.abs(signed) < _ROUNDING] = 0
     projection = np.sqrt(n_rows) * scale[:, np.newaxis] * signed / np.sqrt(values[useful])
     return values[useful].copy(), projection
 
@@ -319,5 +327,5 @@ def _mean_reach(rows: Rows, anchors: NDArray[np.float64], n_nearest: int) -> flo
         reach_of, operator.add, width=2 * len(anchors), label="anchor distances"
     )
     if total == 0:
-        raise InputError("every row equals its anchor: use fewer anchors, or n_nearest=2")
+        raise InputError("every row equals all of its nearest anchors: use fewer anchors")
     return total / rows.n_rows

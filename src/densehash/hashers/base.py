@@ -35,6 +35,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     ----------
     n_bits_ : how many bits a code has
     n_features_in_ : how many features rows have
+    uses_float64_ : whether rows lie so far from zero, or are so small, that float32 would blur
+        their differences; they are computed with in float64 then, whatever their type
     """
 
     n_bits: int
@@ -63,8 +65,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             self.n_features_in_ = rows.n_features
             self.n_bits_ = self._check_n_bits()
             _check_enough(rows)
+            self.uses_float64_ = rows.needs_float64()
+            if self.uses_float64_:
+                rows.dtype = np.float64
             with one_blas_thread():
-                self._learn(rows, check_random_state(self.random_state))
+                self._learn(rows, self._check_random_state())
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -86,7 +91,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         margins = np.empty((rows.n_rows, self.n_bits_), dtype=np.float32)
 
         def write(block: Floats, start: int) -> None:
-            found = self._margins(block)
+            found = self._margins_of(block)
             part = margins[start : start + len(block)]
             part[...] = found
             if found.dtype != np.float32:
@@ -118,10 +123,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         codes = out
 
         def write(block: Floats, start: int) -> None:
-            codes[start : start + len(block)] = pack(self._margins(block) >= 0)
+            codes[start : start + len(block)] = pack(self._margins_of(block) >= 0)
 
         rows.for_each(write, width=self._width(), label="hashing")
         return codes
+
+    def _margins_of(self, block: Floats) -> Floats:
+        # A row alone goes another way through the matrix library, and may round differently than
+        # among others: asked as a query, a row of the index would not find itself at distance 0.
+        if len(block) == 1:
+            return self._margins(np.repeat(block, 2, axis=0))[:1]
+        return self._margins(block)
 
     @abstractmethod
     def _learn(self, rows: Rows, random_state: RandomState) -> None:
@@ -141,6 +153,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _check_verbose(self) -> bool:
         return check_integer(self.verbose, "verbose", 0) > 0
 
+    def _check_random_state(self) -> RandomState:
+        try:
+            state: RandomState = check_random_state(self.random_state)
+        except ValueError as error:
+            raise InputError(f"random_state cannot be used: {error}") from None
+        return state
+
     def _check_rows(self, X: ArrayLike) -> Rows:
         check_is_fitted(self)
         rows = Rows(X)
@@ -150,6 +169,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"{self.n_features_in_} features as input"
             )
         validate_data(self, X, skip_check_array=True, reset=False)  # names of features
+        if self.uses_float64_:
+            rows.dtype = np.float64
         return rows
 
     @property

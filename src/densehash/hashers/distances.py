@@ -27,9 +27,10 @@ def squared_distances(block: Floats, others: Floats) -> Floats:
     array([ 0., 25.])
     """
     # Measured from the middle of the others: what lies far from zero would lose its differences.
-    middle = others.mean(axis=0, dtype=np.float64)
-    others = (others - middle).astype(block.dtype)
-    block = block - middle.astype(block.dtype)
+    # Rounded first, or the two would be measured from two places.
+    middle = others.mean(axis=0, dtype=np.float64).astype(block.dtype)
+    others = (others - middle.astype(np.float64)).astype(block.dtype)
+    block = block - middle
     distances = block @ others.T
     distances *= -2
     distances += np.einsum("ij,ij->i", block, block)[:, np.newaxis]

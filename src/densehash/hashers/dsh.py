@@ -106,7 +106,8 @@ class DSH(LinearHasher):
         sizes = self._sizes(rows, groups, candidates)
         # The most balanced first, then the pair whose centres are nearer, then by number.
         i, j = candidates.pairs.T
-        order = np.lexsort((j, i, candidates.distances, -np.minimum(sizes, rows.n_rows - sizes)))
+        smaller = np.minimum(sizes, rows.n_rows - sizes)
+        order = np.lexsort((j, i, candidates.distances, -smaller))
         if self.select == "entropy":
             chosen = order[: self.n_bits_]
         else:
@@ -121,7 +122,7 @@ class DSH(LinearHasher):
         self.inertia_ = groups.inertia
         self.n_candidates_ = len(order)
         self.pairs_ = candidates.pairs[chosen]
-        self.entropies_ = binary_entropy(sizes[chosen] / rows.n_rows)
+        self.entropies_ = binary_entropy(smaller[chosen] / rows.n_rows)
         self.planes_ = candidates.planes[chosen]
         self.thresholds_ = candidates.thresholds[chosen]
 
@@ -129,13 +130,16 @@ class DSH(LinearHasher):
         alpha = check_positive(self.alpha, "alpha")
         if isinstance(self.init, str):
             check_choice(self.init, "init", ("random",))
-            k = max(int(alpha * self.n_bits_ + 0.5), 2)  # half away from zero
+            # Half away from zero. No number of rows is enough for an alpha near infinity.
+            k = max(int(min(alpha * self.n_bits_ + 0.5, 1e18)), 2)
             return random_centers(rows, k, random_state, "groups")
         centers = Rows(check_vectors(self.init, "init"), name="init")
         if centers.n_features != rows.n_features:
             raise InputError(
                 f"init has {centers.n_features} features but X has {rows.n_features} features"
             )
+        if centers.n_rows < 2:
+            raise InputError("init must have at least 2 rows, got 1")
         return centers.sample(centers.n_rows, random_state)
 
     def _check_candidates(self, groups: Groups, n_candidates: int) -> None:

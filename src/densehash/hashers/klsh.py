@@ -145,6 +145,10 @@ def landmark_weights(kernel: Floats, subsets: NDArray[np.int64]) -> NDArray[np.f
     values, vectors = scipy.linalg.eigh(centered)
     scale = np.zeros(p)
     kept = values > _LEAST_EIGENVALUE
+    if not kept.any():
+        raise InputError(
+            "the kernel tells no landmarks apart: lower bandwidth, or raise n_landmarks"
+        )
     scale[kept] = values[kept] ** -0.5
     chosen = np.zeros((p, len(subsets)))
     np.put_along_axis(chosen, subsets.T, 1.0, axis=0)

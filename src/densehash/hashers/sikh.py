@@ -103,22 +103,24 @@ def mean_neighbor_distance(rows: Rows, random_state: RandomState) -> float:
     >>> mean_neighbor_distance(Rows([[0.0], [1.0]]), RandomState(0))
     1.0
     """
-    asked = rows.sample(min(_N_ASKED, rows.n_rows), random_state)
+    asked = rows.sample(min(_N_ASKED, rows.n_rows), random_state).astype(np.float64)
     n_near = min(_NEIGHBOR, rows.n_rows)
 
-    def nearest(block: Floats, _: int) -> NDArray[np.float64]:
-        return keep(squared_distances(block, asked).T.astype(np.float64))
+    def nearest(block: Floats, _: int) -> Floats:
+        # In float64: neighbours may be much nearer to each other than to the mean.
+        return keep(squared_distances(block.astype(np.float64), asked).T)
 
-    def keep(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    def keep(distances: Floats) -> Floats:
         n = min(n_near, distances.shape[1])
         return np.partition(distances, n - 1, axis=1)[:, :n]
 
-    def merge(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+    def merge(one: Floats, two: Floats) -> Floats:
         return keep(np.concatenate([one, two], axis=1))
 
     near = rows.map_reduce(nearest, merge, width=2 * _N_ASKED, label="neighbours")
     found = float(np.sqrt(near.max(axis=1)).mean())
-    if found == 0:
+    spread = float(np.square(asked - asked.mean(axis=0)).sum(axis=1).mean())
+    if found**2 <= 64 * np.finfo(np.float64).eps * spread:  # such a distance is rounding
         raise InputError(
             f"the {n_near} nearest rows of every sampled row are equal to it, which says nothing "
             "of the kernel's width: give gamma"

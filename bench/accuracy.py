@@ -1,0 +1,527 @@
+"""How accurate every hasher is, by the paper's protocol, beside the code of the paper's authors.
+
+    python bench/accuracy.py [--sets sift,gist] [--methods DSH,ITQ] [--bits 32,64] [--seeds 3]
+                             [--quick] [--records FILE.jsonl] [--markdown] [--json FILE]
+
+The first 1,000 rows of a set are queries, the rest is the database (of SIFT: rows 1,000 to
+99,999). A hasher learns from the database, and the database is ranked by Hamming distance. The
+nearest 2% are true: mean average precision, tie-aware, then the mean over seeds.
+
+Required: no mean more than 0.02 below that of the authors' code (authors.py); and what the table
+of contests says, on every set. If something is not met, the exit code is 1.
+
+With --records, every run is appended to that file as one line of JSON, and what is there already
+is not run again: a run that was cut goes on where it stopped. Records tell the version but are
+not keyed by it: start a new file after a change of a hasher.
+
+The sets are sift.npy, gist.npy, glove.npy and fashion.npy, real arrays of shape (n, d), in the
+folder named by DENSEHASH_DATA, or in ../shared/data beside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from authors import AUTHORS, Value
+from contest import needed_width
+from data import data_folder
+from hamming import machine
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+import densehash
+from densehash import hamming
+from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
+from densehash.metrics import mean_average_precision
+from densehash.truth import nearest
+
+SETS: dict[str, int | None] = {"sift": 100_000, "gist": None, "glove": None, "fashion": None}
+"""How many rows of each are used, queries and all."""
+N_QUERIES = 1000
+FRACTION = 0.02
+QUICK_ROWS = 11_000
+
+METHODS: dict[str, Callable[[int], Any]] = {
+    "LSH": LSH,
+    "KLSH": KLSH,
+    "SIKH": SIKH,
+    "PCAH": PCAH,
+    "SpH": SpH,
+    "AGH": AGH,
+    "DSH": DSH,
+    "DSH contrast": partial(DSH, select="contrast"),
+    "ITQ": ITQ,
+    "Refined(DSH)": lambda n_bits: Refined(DSH(n_bits)),
+    "Refined(ITQ)": lambda n_bits: Refined(ITQ(n_bits)),
+}
+BITS = (16, 32, 48, 64, 96, 128)
+TOLERANCE = 0.02
+
+Record = dict[str, Any]
+notes = Console(stderr=True, highlight=False)
+say = partial(notes.print, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One method's mean must exceed `factor` times that of another."""
+
+    winner: str
+    loser: str
+    bits: tuple[int, ...]
+    factor: float = 1.0
+
+    def __str__(self) -> str:
+        times = "" if self.factor == 1 else f"{self.factor:g} × "
+        return f"{self.winner} > {times}{self.loser}"
+
+
+CONTESTS = (
+    Contest("Refined(DSH)", "ITQ", BITS[1:]),
+    Contest("Refined(ITQ)", "ITQ", BITS),
+    Contest("Refined(DSH)", "DSH", (64,), factor=1.3),
+)
+
+
+# Data
+
+
+class Vectors(NamedTuple):
+    queries: npt.NDArray[Any]
+    database: npt.NDArray[Any]
+
+
+@cache
+def load(name: str, most_rows: int | None) -> Vectors:
+    folder = data_folder()
+    if folder is None or not (folder / f"{name}.npy").exists():
+        say(f"DENSEHASH_DATA must name a folder that has sift.npy and {name}.npy.")
+        raise SystemExit(2)
+    rows = np.array(np.load(folder / f"{name}.npy", mmap_mode="r")[:most_rows])
+    return Vectors(rows[:N_QUERIES], rows[N_QUERIES:])
+
+
+@cache
+def truth(name: str, most_rows: int | None) -> npt.NDArray[np.int64]:
+    return nearest(*load(name, most_rows), fraction=FRACTION)
+
+
+# Runs
+
+
+@dataclass(frozen=True)
+class Run:
+    """One hasher on one set."""
+
+    set: str
+    most_rows: int | None
+    method: str
+    n_bits: int
+    seed: int
+
+    def hasher(self) -> Any:
+        hasher = METHODS[self.method](self.n_bits)
+        seeds = [name for name in hasher.get_params() if own_name(name) == "random_state"]
+        return hasher.set_params(**dict.fromkeys(seeds, self.seed))
+
+    def key(self) -> Record:
+        """All that the result depends on, but for the version; no seed where there is no chance."""
+        every = self.hasher().get_params()
+        chance = any(own_name(name) == "random_state" for name in every)
+        named = {name: value for name, value in every.items() if own_name(name) not in APART}
+        return {
+            "set": self.set,
+            "rows": len(load(self.set, self.most_rows).database),
+            "queries": N_QUERIES,
+            "fraction": FRACTION,
+            "method": self.method,
+            "parameters": {name: plain(value) for name, value in named.items()},
+            "bits": self.n_bits,
+            "seed": self.seed if chance else None,
+        }
+
+    def measure(self) -> Record:
+        queries, database = load(self.set, self.most_rows)
+        relevant = truth(self.set, self.most_rows)
+        hasher = self.hasher()
+        started = time.perf_counter()
+        hasher.fit(database)
+        fitted = time.perf_counter()
+        codes = hasher.transform(database)
+        transformed = time.perf_counter()
+        both = hamming.histogram(hasher.transform(queries), codes, relevant, n_bits=self.n_bits)
+        return {
+            **self.key(),
+            "map": mean_average_precision(*both),
+            "fit_s": fitted - started,
+            "transform_s": transformed - fitted,
+            "version": densehash.__version__,
+        }
+
+
+APART = {"n_bits", "random_state", "verbose"}  # parameters that a key has elsewhere, or never
+
+
+def own_name(parameter: str) -> str:
+    """A parameter's name without those of the hashers around it."""
+    return parameter.rpartition("__")[2]
+
+
+def plain(value: object) -> object:
+    """A parameter's value as JSON has it; of a hasher inside another one, its class."""
+    return value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
+
+
+def planned(asked: argparse.Namespace) -> list[Run]:
+    """Seeds go last, so that a cut run has seen every method, and the time left is told well."""
+    return [
+        Run(name, QUICK_ROWS if asked.quick else SETS[name], method, n_bits, seed)
+        for seed in range(asked.seeds)
+        for name in asked.sets
+        for n_bits in asked.bits
+        for method in asked.methods
+    ]
+
+
+# Records
+
+
+class Records:
+    """What was measured, by key; in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._by_key: dict[str, Record] = {}
+        if path is not None and path.exists():
+            text = path.read_text(encoding="utf-8")
+            for line in text.splitlines():
+                try:
+                    self._keep(json.loads(line))
+                except (ValueError, KeyError, TypeError):
+                    say(f"A line of {path} is no record and is passed over: {line[:60]}")
+            if text and not text.endswith("\n"):  # it was cut while it was written
+                self._append("\n")
+
+    def _keep(self, record: Record) -> None:
+        self._by_key[name_of({field: record[field] for field in KEY})] = record
+
+    def _append(self, text: str) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+
+    def add(self, record: Record) -> None:
+        self._append(json.dumps(record) + "\n")
+        self._keep(record)
+
+    def get(self, key: Record) -> Record | None:
+        return self._by_key.get(name_of(key))
+
+
+KEY = ("set", "rows", "queries", "fraction", "method", "parameters", "bits", "seed")
+
+
+def name_of(key: Record) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def complete(runs: list[Run], records: Records) -> bool:
+    """Run what has no record yet; whether all of which something is required could be run."""
+    left: dict[str, Run] = {}
+    for run in runs:
+        if records.get(run.key()) is None:
+            left.setdefault(name_of(run.key()), run)
+    done = True
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Runs differ a lot: only the mean over all of them says how long the rest will take.
+    shown = Progress(*columns, console=notes, speed_estimate_period=1e9, disable=not left)
+    with shown as progress:
+        task = progress.add_task("", total=len(left))
+        for run in left.values():
+            doing = f"{run.set}, {run.n_bits} bits, {run.method}, seed {run.seed}"
+            progress.update(task, description=doing)
+            try:
+                records.add(run.measure())
+            except densehash.DensehashError as error:
+                say(f"{doing}: {error}", style="red")
+                done = done and not is_required(run)
+            progress.advance(task)
+    return done
+
+
+def is_required(run: Run) -> bool:
+    """Whether there is a verdict on it; PCAH, for one, may have more bits than a set features."""
+    in_contest = any(
+        run.method in (contest.winner, contest.loser) and run.n_bits in contest.bits
+        for contest in CONTESTS
+    )
+    return in_contest or authors_value(run) is not None
+
+
+def authors_value(run: Run) -> Value | None:
+    if run.most_rows != SETS[run.set]:  # theirs are of whole sets
+        return None
+    return AUTHORS.get(run.set, {}).get(run.method, {}).get(run.n_bits)
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class Result:
+    """A method on a set at one length: the mean of its seeds, and what is asked of it."""
+
+    set: str
+    method: str
+    bits: int
+    value: Value
+    seeds: int
+    authors: Value | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.authors is None else self.value.mean >= self.authors.mean - TOLERANCE
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A contest on a set at one length: the winner's mean divided by the loser's."""
+
+    set: str
+    contest: Contest
+    bits: int
+    ratio: float
+
+    @property
+    def met(self) -> bool:
+        return self.ratio > self.contest.factor
+
+
+def results_of(runs: Iterable[Run], records: Records) -> Iterator[Result]:
+    groups: dict[Run, dict[str, float]] = {}
+    for run in runs:
+        record = records.get(run.key())
+        if record is not None:
+            groups.setdefault(replace(run, seed=0), {})[name_of(run.key())] = record["map"]
+    for run, by_key in groups.items():
+        maps = list(by_key.values())
+        value = Value(statistics.mean(maps), statistics.stdev(maps) if len(maps) > 1 else None)
+        yield Result(run.set, run.method, run.n_bits, value, len(maps), authors_value(run))
+
+
+def outcomes_of(results: list[Result]) -> Iterator[Outcome]:
+    means = {(each.set, each.method, each.bits): each.value.mean for each in results}
+    for name in SETS:
+        for contest in CONTESTS:
+            for n_bits in contest.bits:
+                winner = means.get((name, contest.winner, n_bits))
+                loser = means.get((name, contest.loser, n_bits))
+                if winner is not None and loser is not None:
+                    yield Outcome(name, contest, n_bits, winner / loser)
+
+
+# Tables
+
+
+class Cell(NamedTuple):
+    text: str
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of text, before it is known how it will be shown."""
+
+    title: str
+    heads: list[str]
+    lines: list[list[Cell]]
+
+    def as_rich(self) -> Table:
+        table = Table(box=SIMPLE_HEAD)
+        for head in self.heads:
+            table.add_column(head, justify="right" if head.isdigit() else "left", no_wrap=True)
+        for line in self.lines:
+            table.add_row(
+                *(f"[bold red]{cell.text}[/]" if cell.failed else cell.text for cell in line)
+            )
+        return table
+
+    def as_markdown(self) -> str:
+        rules = ["---:" if head.isdigit() else "---" for head in self.heads]
+        lines = [
+            [f"**{cell.text}**" if cell.failed else cell.text for cell in line]
+            for line in self.lines
+        ]
+        body = "\n".join(f"| {' | '.join(line)} |" for line in [self.heads, rules, *lines])
+        return f"{self.title}\n\n{body}\n"
+
+
+def sheets(results: list[Result], outcomes: list[Outcome], runs: list[Run]) -> Iterator[Sheet]:
+    bits = sorted({each.bits for each in results})
+    heads = list(map(str, bits))
+    for name, most_rows in dict.fromkeys((run.set, run.most_rows) for run in runs):
+        mine = {(each.method, each.bits): each for each in results if each.set == name}
+        methods = [method for method in METHODS if any((method, n) in mine for n in bits)]
+        n, d = load(name, most_rows).database.shape
+        yield Sheet(
+            f"{name}, {n:,} × {d}: mean average precision",
+            ["bits", *heads],
+            [
+                [Cell(method), *(map_cell(mine.get((method, n))) for n in bits)]
+                for method in methods
+            ],
+        )
+    lines: dict[tuple[str, Contest], dict[int, Outcome]] = {}
+    for outcome in outcomes:
+        lines.setdefault((outcome.set, outcome.contest), {})[outcome.bits] = outcome
+    if lines:
+        yield Sheet(
+            "Contests: one mean divided by the other",
+            ["set", "required", *heads],
+            [
+                [Cell(name), Cell(str(contest)), *(ratio_cell(line.get(n)) for n in bits)]
+                for (name, contest), line in lines.items()
+            ],
+        )
+
+
+def map_cell(result: Result | None) -> Cell:
+    if result is None:
+        return Cell("")
+    theirs = "" if result.authors is None else f" ({short(result.authors)})"
+    return marked(f"{short(result.value)}{theirs}", result.met)
+
+
+def ratio_cell(outcome: Outcome | None) -> Cell:
+    return Cell("") if outcome is None else marked(f"{outcome.ratio:.3f} ×", outcome.met)
+
+
+def marked(text: str, met: bool | None) -> Cell:
+    return Cell(f"{text} NO", failed=True) if met is False else Cell(text)
+
+
+def short(value: Value) -> str:
+    spread = "" if value.sd is None else f" ± {fraction(value.sd)}"
+    return f"{fraction(value.mean)}{spread}"
+
+
+def fraction(number: float) -> str:
+    return f"{number:.3f}".removeprefix("0")
+
+
+def summary(results: list[Result], outcomes: list[Outcome]) -> str:
+    judged = [each.met for each in results if each.met is not None]
+    won = [each.met for each in outcomes]
+    return (
+        f"{sum(judged)} of {len(judged)} means are at most {TOLERANCE} below the authors' code; "
+        f"{sum(won)} of {len(won)} contests are won; NO marks the others. "
+        "In brackets: the authors' code. ±: standard deviation over seeds. "
+        f"densehash {densehash.__version__}."
+    )
+
+
+# The command
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The accuracy of every hasher.")
+    for option, known in (("sets", SETS), ("methods", METHODS), ("bits", BITS)):
+        names = ",".join(map(str, known))
+        parser.add_argument(f"--{option}", type=partial(some_of, known), help=f"some of {names}")
+    parser.add_argument("--seeds", type=int, choices=range(1, 101), metavar="N", help="how many; 3")
+    parser.add_argument(
+        "--quick", action="store_true", help="10,000 rows a set; 32 and 64 bits, 1 seed unless told"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--json", metavar="FILE", help="write the results there; - prints them")
+    parser.add_argument("--records", metavar="FILE", type=Path, help="keep every run there, go on")
+    asked = parser.parse_args()
+    asked.sets = asked.sets or list(SETS)
+    asked.methods = asked.methods or list(METHODS)
+    asked.bits = asked.bits or ([32, 64] if asked.quick else list(BITS))
+    asked.seeds = asked.seeds or (1 if asked.quick else 3)
+    return asked
+
+
+def some_of(known: Iterable[str | int], text: str) -> list[str | int]:
+    """Names with commas between, each of a known thing, in the order in which those are known."""
+    named = [name.strip() for name in text.split(",")]
+    of_known = {str(thing): thing for thing in known}
+    for name in named:
+        if name not in of_known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(of_known)}")
+    return [thing for name, thing in of_known.items() if name in named]
+
+
+def write_json(target: str, results: list[Result], outcomes: list[Outcome]) -> None:
+    text = json.dumps(
+        {
+            **machine(),
+            "results": [{**asdict(each), "met": each.met} for each in results],
+            "contests": [
+                {**asdict(each), "contest": str(each.contest), "met": each.met} for each in outcomes
+            ],
+        },
+        indent=2,
+    )
+    if target == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    asked = options()
+    runs = planned(asked)
+    records = Records(asked.records)
+    try:
+        all_done = complete(runs, records)
+    except KeyboardInterrupt:
+        say("Stopped." if asked.records is None else f"Stopped; {asked.records} has what was run.")
+        return 130
+    results = list(results_of(runs, records))
+    outcomes = list(outcomes_of(results))
+    if asked.json:
+        write_json(asked.json, results, outcomes)
+    if asked.json != "-":
+        for sheet in sheets(results, outcomes, runs):
+            if asked.markdown:
+                sys.stdout.write(sheet.as_markdown() + "\n")
+            else:
+                table = sheet.as_rich()
+                wide = Console(width=needed_width(table), highlight=False)
+                wide.print(sheet.title, table)
+        sys.stdout.write(summary(results, outcomes) + "\n")
+    verdicts = [each.met for each in results] + [each.met for each in outcomes]
+    return 0 if all_done and False not in verdicts else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
