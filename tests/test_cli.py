@@ -97,7 +97,7 @@ def test_the_demo_repeats_itself() -> None:
     [
         (["demo", "--bits", "0"], "n_bits must be from 1 to 4096, got 0"),
         (["demo", "--bits", "many"], "Invalid value for '--bits'"),
-        (["demo", "--seed", "-1"], "seed must be at least 0, got -1"),
+        (["demo", "--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
         (["demo", "--colour"], "No such option"),
         (["dance"], "No such command 'dance'"),
         (["demo", "extra"], "extra"),

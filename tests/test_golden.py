@@ -130,7 +130,7 @@ def test_sph(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("sikh"))
 def test_sikh(case: Case) -> None:
     hasher = SIKH(int(case["L"]), gamma=float(case["gamma"]), random_state=0).fit(rows()[0])
-    hasher.frequencies_, hasher.phases_, hasher.thresholds_ = case["R"].T, case["b"], case["T"]
+    hasher.frequencies_, hasher.phases_, hasher.offsets_ = case["R"].T, case["b"], case["T"]
     np.testing.assert_array_equal(our_bits(hasher), golden_bits(case))
 
 

@@ -132,10 +132,10 @@ def test_sikh_bits_are_waves() -> None:
     hasher = SIKH(64, gamma=0.3, random_state=0).fit(X)
     assert hasher.gamma_ == 0.3
     phases = (X - hasher.mean_) @ hasher.frequencies_.T + hasher.phases_
-    expected = np.sqrt(2) * np.cos(phases) + hasher.thresholds_
+    expected = np.sqrt(2) * np.cos(phases) + hasher.offsets_
     np.testing.assert_allclose(hasher.project(X), expected, atol=1e-5)
     assert ((hasher.phases_ >= 0) & (hasher.phases_ <= 2 * np.pi)).all()
-    assert (np.abs(hasher.thresholds_) <= np.sqrt(2)).all()
+    assert (np.abs(hasher.offsets_) <= np.sqrt(2)).all()
 
 
 def test_sikh_bits_differ_as_the_kernel_says() -> None:

@@ -24,7 +24,7 @@ class Groups(NamedTuple):
 
     Attributes
     ----------
-    centers : float64 array of shape (k, d), the exact means of the groups
+    centers : float64 array of shape (k, d), the means of the groups
     counts : int64 array of shape (k,), how many rows each group has; at least 1
     inertia : float64 array of shape (n_passes,), the sum of squared distances between rows and
         the mean of their group, after each pass

@@ -99,6 +99,12 @@ def _set_counts(counts: tuple[int, ...]) -> None:
             release(force=True)
 
 
+def _keep_one() -> None:
+    with _Held.lock:
+        if _Held.depth:
+            _set_counts((1,) * len(_Held.n_threads_before))
+
+
 def map_in_order(
     function: Callable[[Item], Answer], items: Iterable[Item], threads: int
 ) -> Iterator[Answer]:
@@ -116,7 +122,9 @@ def map_in_order(
         yield from map(function, items)
         return
     waiting: deque[Future[Answer]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    # Where BLAS runs on OpenMP, a limit holds for the thread that set it only.
+    limit = _keep_one if _Held.depth else None
+    with ThreadPoolExecutor(threads, initializer=limit) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))

@@ -7,7 +7,7 @@ method writes two things only: how it learns from rows, and the margins of a blo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
@@ -21,6 +21,9 @@ from densehash.checks import check_integer
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import Floats, Rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
 
 __all__ = ["Hasher", "LinearHasher"]
 
@@ -43,7 +46,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     verbose: int
     random_state: int | RandomState | None = None
 
-    def fit(self, X: ArrayLike, y: object = None) -> Hasher:  # noqa: ARG002  scikit-learn's y
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
         """Learn from rows.
 
         Parameters
@@ -151,6 +154,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return check_integer(self.n_bits, "n_bits", 1, MAX_BITS)
 
     def _check_verbose(self) -> bool:
+        if isinstance(self.verbose, bool):  # as scikit-learn's own estimators allow
+            return self.verbose
         return check_integer(self.verbose, "verbose", 0) > 0
 
     def _check_random_state(self) -> RandomState:

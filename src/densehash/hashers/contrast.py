@@ -6,6 +6,8 @@ the same thing; contrast sees that, because a repeated plane adds variance and n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -13,36 +15,47 @@ from numpy.typing import NDArray
 from densehash.hashers.distances import squared_distances
 from densehash.rows import Floats, Rows
 
-__all__ = ["greedy_contrast", "sample_pairs"]
+__all__ = ["Pairs", "greedy_contrast", "sample_pairs"]
 
 _N_PAIRS = 20_000
 _N_ROWS = 4_000
 _NEAR = 20
 """Nearest rows of a sampled row that count as near to it."""
 
-_MOST_SPLITS = 1 << 25
+_MOST_NUMBERS = 1 << 23
+"""Of a sample, and of pairs times candidates: a few arrays of so many stay below 256 MB."""
 
 
-def sample_pairs(
-    rows: Rows, n_candidates: int, random_state: RandomState
-) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Pairs of near rows, and pairs of random rows, from a sample.
+class Pairs(NamedTuple):
+    """Rows, and which of them are near or random pairs.
 
-    Returns
-    -------
-    near, far : two pairs of arrays (m, d), the first rows and the second ones; m is 20,000, or
-        less where there are few rows or very many candidates
+    Attributes
+    ----------
+    rows : float array of shape (s, d)
+    first : int64 array of shape (m,), positions in ``rows``
+    near, far : likewise; ``near[i]`` is one of the nearest of ``first[i]``, ``far[i]`` any other
+    """
+
+    rows: Floats
+    first: NDArray[np.int64]
+    near: NDArray[np.int64]
+    far: NDArray[np.int64]
+
+
+def sample_pairs(rows: Rows, n_candidates: int, random_state: RandomState) -> Pairs:
+    """Pairs of near rows, and pairs of random rows, from a sample of 4,000.
+
+    There are 20,000 of each, or fewer where there are few rows or very many candidates.
 
     Examples
     --------
-    >>> rows = Rows(np.arange(50.0).reshape(-1, 1))
-    >>> (one, two), _ = sample_pairs(rows, 10, RandomState(0))
-    >>> bool((np.abs(one - two) <= 20).all())
+    >>> pairs = sample_pairs(Rows(np.arange(50.0).reshape(-1, 1)), 10, RandomState(0))
+    >>> bool((np.abs(pairs.rows[pairs.first] - pairs.rows[pairs.near]) <= 20).all())
     True
     """
-    # A few numbers for each feature and pair are made, and one for each candidate and pair.
-    most = _MOST_SPLITS // max(n_candidates, rows.n_features)
-    sample = rows.sample(min(_N_ROWS, rows.n_rows), random_state)
+    most = _MOST_NUMBERS // n_candidates
+    n_rows = min(_N_ROWS, rows.n_rows, max(_MOST_NUMBERS // rows.n_features, 2))
+    sample = rows.sample(n_rows, random_state)
     n_near = min(_NEAR, len(sample) - 1)
     n_asked = max(min(_N_PAIRS, most) // n_near, 1)
     asked = random_state.permutation(len(sample))[:n_asked]
@@ -52,7 +65,7 @@ def sample_pairs(
     first = np.repeat(asked, n_near)
     # Any other row, each equally likely.
     other = (first + random_state.randint(1, len(sample), len(first))) % len(sample)
-    return (sample[first], sample[nearest]), (sample[first], sample[other])
+    return Pairs(sample, first, nearest, other)
 
 
 def greedy_contrast(
@@ -82,7 +95,7 @@ def greedy_contrast(
     array([0, 2])
     """
     gain = far.mean(axis=0) - near.mean(axis=0)
-    centered = [(splits - splits.mean(axis=0)).astype(np.float32) for splits in (near, far)]
+    centered = [splits - splits.mean(axis=0, dtype=np.float32) for splits in (near, far)]
     own = sum((part**2).mean(axis=0, dtype=np.float64) for part in centered)
     shared = np.zeros(len(gain))  # covariance of each candidate with the sum of the chosen
     total_gain, total_variance = 0.0, 0.0

@@ -21,6 +21,8 @@ from densehash.rows import Floats, Rows
 
 __all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
 
+_GROUPS_AT_ONCE = 512
+
 
 class DSH(LinearHasher):
     """Planes midway between neighbouring groups of rows, the most balanced of them (Algorithm 1).
@@ -31,7 +33,7 @@ class DSH(LinearHasher):
     Parameters
     ----------
     n_bits : L, bits of a code, 1 to 4096
-    alpha : groups a bit; there are round(alpha L) groups
+    alpha : groups a bit; there are round(alpha L) groups, at least 2
     p : passes of k-means
     r : two groups are adjacent if one is among the r nearest of the other; cut to the number of
         groups less one
@@ -111,10 +113,11 @@ class DSH(LinearHasher):
         if self.select == "entropy":
             chosen = order[: self.n_bits_]
         else:
-            near, far = sample_pairs(rows, len(order), random_state)
-            kept = greedy_contrast(
-                _splits(near, candidates), _splits(far, candidates), self.n_bits_
-            )
+            pairs = sample_pairs(rows, len(order), random_state)
+            sides = _sides(pairs.rows, candidates)
+            near = sides[pairs.first] != sides[pairs.near]
+            far = sides[pairs.first] != sides[pairs.far]
+            kept = greedy_contrast(near, far, self.n_bits_)
             chosen = order[np.isin(order, kept)]
 
         self.centers_ = groups.centers
@@ -154,18 +157,19 @@ class DSH(LinearHasher):
 
     def _sizes(self, rows: Rows, groups: Groups, candidates: Planes) -> NDArray[np.int64]:
         """How many rows have bit 1, for each candidate."""
-        planes, thresholds = candidates.planes, candidates.thresholds
         if self.entropy == "centers":
-            ones = groups.centers @ planes.T >= thresholds
-            sizes: NDArray[np.int64] = groups.counts @ ones
+            # A few groups at a time: there may be thousands of them, and of candidates.
+            sizes = np.zeros(len(candidates.pairs), dtype=np.int64)
+            for start in range(0, len(groups.centers), _GROUPS_AT_ONCE):
+                some = slice(start, start + _GROUPS_AT_ONCE)
+                sizes += groups.counts[some] @ _sides(groups.centers[some], candidates)
             return sizes
 
         def ones_of(block: Floats, _: int) -> NDArray[np.int64]:
-            products = block @ planes.T.astype(block.dtype)
-            ones: NDArray[np.int64] = (products >= thresholds.astype(block.dtype)).sum(axis=0)
+            ones: NDArray[np.int64] = _sides(block, candidates).sum(axis=0)
             return ones
 
-        return rows.map_reduce(ones_of, np.add, width=len(planes), label="entropy")
+        return rows.map_reduce(ones_of, np.add, width=len(candidates.pairs), label="entropy")
 
 
 class Planes(NamedTuple):
@@ -205,18 +209,19 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
            [1, 2]])
     """
     k = len(centers)
-    distances = _squared_distances_exact(centers)
-    np.fill_diagonal(distances, np.inf)
-    distances[distances == 0] = np.inf
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(r, k - 1)]
     adjacent = np.zeros((k, k), dtype=bool)
-    np.put_along_axis(adjacent, nearest, True, axis=1)
-    adjacent &= np.isfinite(distances)
+    for i, center in enumerate(centers):
+        # By differences, not products: distances that are equal must come out equal.
+        away = centers - center
+        distances = np.einsum("ij,ij->i", away, away)
+        distances[i] = 0
+        nearest = np.argsort(np.where(distances > 0, distances, np.inf), kind="stable")[:r]
+        adjacent[i, nearest[distances[nearest] > 0]] = True
     return np.argwhere(np.triu(adjacent | adjacent.T))
 
 
 def median_planes(centers: NDArray[np.float64], pairs: NDArray[np.int64]) -> Planes:
-    """The planes midway between two centres (eq. 9 to 11 of the paper's section 3.2).
+    """The planes midway between two centres (section 3.2, eq. 9 and 10).
 
     Parameters
     ----------
@@ -253,20 +258,8 @@ def binary_entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return entropies
 
 
-def _squared_distances_exact(centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distances (k, k) by differences, not products: equal ones must come out equal."""
-    distances = np.empty((len(centers), len(centers)))
-    for row, center in zip(distances, centers, strict=True):
-        away = centers - center
-        np.einsum("ij,ij->i", away, away, out=row)
-    return distances
-
-
-def _splits(pairs: tuple[Floats, Floats], candidates: Planes) -> NDArray[np.bool_]:
-    """Which planes separate which pairs of rows: bool (m, n_candidates)."""
-    one, two = (
-        rows @ candidates.planes.T.astype(rows.dtype) >= candidates.thresholds.astype(rows.dtype)
-        for rows in pairs
-    )
-    separated: NDArray[np.bool_] = one != two
-    return separated
+def _sides(rows: Floats, candidates: Planes) -> NDArray[np.bool_]:
+    """Bits of rows (n, d) by all candidates: bool (n, m)."""
+    products = rows @ candidates.planes.T.astype(rows.dtype)
+    sides: NDArray[np.bool_] = products >= candidates.thresholds.astype(rows.dtype)
+    return sides

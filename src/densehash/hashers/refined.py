@@ -27,7 +27,7 @@ from densehash.parallel import map_in_order, n_threads
 from densehash.progress import bar
 from densehash.rows import Floats, Rows
 
-__all__ = ["Refined", "ranking_loss"]
+__all__ = ["Refined", "ranking_loss", "sign_slope"]
 
 # All of these were chosen by ablation on ten sets; docs/refined.md has the figures.
 _STEP = 0.15  # of a plane's size, while the rate is full
@@ -351,10 +351,23 @@ def _gradient(draw: _Draw, planes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def sign_slope(margins: Floats) -> Floats:
-    """The slope that stands for that of the sign, at margins (n, L).
+    """The slope that stands for that of the sign.
 
-    With z for the margin in units of `_WIDTH` standard deviations of its column, it is
+    With z for a margin in units of 0.2 standard deviations of its column, it is
     1 / (1 + abs(z))²: the derivative of z / (1 + abs(z)), but for a factor for each column.
+
+    Parameters
+    ----------
+    margins : float array of shape (n, L)
+
+    Returns
+    -------
+    float array of shape (n, L), of the same type, from 0 to 1
+
+    Examples
+    --------
+    >>> sign_slope(np.array([[-1.0], [0.0], [1.0]])).round(3).ravel()
+    array([0.02, 1.  , 0.02])
     """
     width = _WIDTH * margins.std(axis=0)
     slope = np.abs(margins)

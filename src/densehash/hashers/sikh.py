@@ -25,7 +25,7 @@ _NEIGHBOR = 50
 class SIKH(Hasher):
     """Random Fourier features of a Gaussian kernel, cut at random thresholds.
 
-    Bit l is the sign of ``sqrt(2) cos(x · w_l + b_l) + t_l``, x measured from the mean.
+    Bit l is the sign of ``sqrt(2) cos(x · w_l + b_l) + o_l``, x measured from the mean.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class SIKH(Hasher):
     mean_ : float64 array of shape (d,)
     frequencies_ : float64 array of shape (n_bits, d), normal of variance gamma
     phases_ : float64 array of shape (n_bits,), uniform from 0 to 2π
-    thresholds_ : float64 array of shape (n_bits,), uniform from −√2 to √2
+    offsets_ : float64 array of shape (n_bits,), uniform from −√2 to √2
 
     Examples
     --------
@@ -55,7 +55,7 @@ class SIKH(Hasher):
     mean_: NDArray[np.float64]
     frequencies_: NDArray[np.float64]
     phases_: NDArray[np.float64]
-    thresholds_: NDArray[np.float64]
+    offsets_: NDArray[np.float64]
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SIKH(Hasher):
         shape = (self.n_bits_, rows.n_features)
         self.frequencies_ = np.sqrt(self.gamma_) * random_state.standard_normal(shape)
         self.phases_ = random_state.uniform(0, 2 * np.pi, self.n_bits_)
-        self.thresholds_ = random_state.uniform(-np.sqrt(2), np.sqrt(2), self.n_bits_)
+        self.offsets_ = random_state.uniform(-np.sqrt(2), np.sqrt(2), self.n_bits_)
 
     def _margins(self, block: Floats) -> Floats:
         phases = self.phases_ - self.frequencies_ @ self.mean_
@@ -89,7 +89,7 @@ class SIKH(Hasher):
         margins += np.remainder(phases, 2 * np.pi).astype(block.dtype)
         np.cos(margins, out=margins)
         margins *= np.sqrt(2)
-        margins += self.thresholds_.astype(block.dtype)
+        margins += self.offsets_.astype(block.dtype)
         return margins
 
 
