@@ -15,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-hamming self-check sanitize clean
+.PHONY: help demo test check bench bench-hamming bench-hashers bench-accuracy self-check sanitize clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,19 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
 
-bench: bench-hamming ## all benchmarks
+bench: bench-hamming bench-hashers ## benchmarks of speed and memory
 
 bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch, numpy and the limit
 	$(BIN)/python bench/hamming.py
+
+bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss and bare products
+	$(BIN)/python bench/hashers.py
+
+# An hour and a half on two cores; RECORDS= makes it go on where it was cut.
+RECORDS ?= build/accuracy.jsonl
+bench-accuracy: $(VENV)/.installed-bench ## how good all codes are, beside the authors' own figures
+	@mkdir -p $(dir $(RECORDS))
+	$(BIN)/python bench/accuracy.py --records $(RECORDS)
 
 # Python itself is not built with sanitizers, hence the preload; it does not free all at exit,
 # hence no search for leaks.
