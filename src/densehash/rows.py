@@ -7,6 +7,7 @@ maps of any real type are read here; a block is always C-contiguous, of floats, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
@@ -248,29 +249,25 @@ def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], A
     >>> tree_reduce(iter(range(100)), lambda one, two: one + two)
     4950
     """
-    levels: list[tuple[int, Answer]] = []  # (depth, answer) of trees that are not full yet
-
-    def merge_from(first: int) -> Answer:
-        merged = levels[first][1]
-        for _, answer in levels[first + 1 :]:
-            merged = combine(merged, answer)
-        del levels[first:]
-        return merged
-
+    # At each depth: how many of its trees were combined so far, and into what.
+    levels: list[tuple[int, Answer] | None] = []
     for answer in answers:
-        depth, merged = 0, answer
-        levels.append((depth, merged))
-        while len(levels) >= _FAN_IN and levels[-_FAN_IN][0] == depth:
-            merged = merge_from(len(levels) - _FAN_IN)
-            depth += 1
-            levels.append((depth, merged))
-    # What is left over: the lowest trees first, as if each were the last of its parent.
-    while len(levels) > 1:
-        depth = levels[-1][0]
-        first = next(at for at, (level, _) in enumerate(levels) if level == depth)
-        merged = merge_from(first)
-        levels.append((depth + 1, merged))
-    return levels[0][1]
+        tree = answer
+        for depth in itertools.count():
+            if depth == len(levels):
+                levels.append(None)
+            begun = levels[depth]
+            count, tree = (1, tree) if begun is None else (begun[0] + 1, combine(begun[1], tree))
+            if count < _FAN_IN:
+                levels[depth] = count, tree
+                break
+            levels[depth] = None  # full: the tree is one of the depth above
+    # What is left over: each is the last of the depth above.
+    left = [level[1] for level in levels if level is not None]
+    whole = left[0]
+    for earlier in left[1:]:
+        whole = combine(earlier, whole)
+    return whole
 
 
 def _is_fine(block: Floats) -> bool:

@@ -236,7 +236,8 @@ def median_planes(centers: NDArray[np.float64], pairs: NDArray[np.int64]) -> Pla
     """
     first, second = centers[pairs[:, 0]], centers[pairs[:, 1]]
     planes = first - second
-    thresholds = np.einsum("ij,ij->i", (first + second) / 2, planes)
+    first += second
+    thresholds = 0.5 * np.einsum("ij,ij->i", first, planes)
     return Planes(pairs, planes, thresholds, np.einsum("ij,ij->i", planes, planes))
 
 
