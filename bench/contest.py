@@ -137,12 +137,16 @@ def cells(result: Result, peers: list[str]) -> list[str]:
         str(row.n_bits),
         str(row.n_threads),
         f"{result.ms:.4g}",
-        f"{next(iter(result.ns_per_item.values())):.3f}",
+        rounded(next(iter(result.ns_per_item.values()))),
         *(f"{ratios[peer]:.3g} ×" if peer in ratios else "" for peer in peers),
         ", ".join(others),
         ", ".join(map(str, row.required)),
         VERDICTS[result.met],
     ]
+
+
+def rounded(number: float) -> str:
+    return f"{number:.3f}" if number < 100 else f"{number:.0f}"
 
 
 def multiple(peer: str, ratio: float) -> str:

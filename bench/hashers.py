@@ -211,7 +211,7 @@ def measure_memory(what: str, kind: str, n: int) -> None:
             hasher = Refined(hasher, random_state=0)
         small = np.random.default_rng(0).standard_normal((1000, 128), dtype=np.float32)
         type(hasher)(**hasher.get_params(deep=False)).fit(small)  # imports and thread stacks
-        codes = np.zeros((n, N_BITS // 8), dtype=np.uint8)  # the output is no overhead
+        codes = np.ones((n, N_BITS // 8), dtype=np.uint8)  # the output is no overhead
         grown = {"fit": peak_growth(lambda: hasher.fit(vectors))}
         grown["transform"] = peak_growth(lambda: hasher.transform(vectors, out=codes))
     sys.stdout.write(json.dumps(grown))

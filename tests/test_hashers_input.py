@@ -44,7 +44,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "strings": (np.full((5, 24), "1.5x"), "X cannot be used: .*strings"),
     "bytes": (np.full((5, 24), b"1"), "X cannot be used: .*bytes"),
     "dates": (np.zeros((5, 24), "datetime64[s]"), "must be numbers, got dtype datetime64"),
-    "sparse": (scipy.sparse.eye_array(24), "must be dense"),
+    "sparse": (scipy.sparse.csr_array(np.eye(24)), "must be dense"),
     "ragged": ([[1.0, 2.0], [3.0]], "X cannot be used: .*inhomogeneous"),
     "text": ("rows", "X cannot be used"),
     "nothing": (None, "got a NoneType"),

@@ -381,7 +381,7 @@ def test_few_items_are_under_way_at_once() -> None:
     assert next(answers) == 0
     time.sleep(0.05)
     assert len(started) <= 6
-    answers.close()  # type: ignore[attr-defined]
+    answers.close()
     assert len(started) < 20
 
 

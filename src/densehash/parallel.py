@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -107,7 +107,7 @@ def _keep_one() -> None:
 
 def map_in_order(
     function: Callable[[Item], Answer], items: Iterable[Item], threads: int
-) -> Iterator[Answer]:
+) -> Generator[Answer, None, None]:
     """Answers of ``function`` in the order of ``items``, computed by several threads.
 
     Twice as many items as threads are under way at most. The first failing item, in their order,

@@ -198,8 +198,12 @@ class Rows:
         step = self._block_rows(width)
         limits = [(start, min(start + step, self.n_rows)) for start in range(0, self.n_rows, step)]
         threads = min(n_threads(), len(limits))
-        with one_blas_thread(), bar(label, self.n_rows, shown=self._verbose) as advance:
-            answers = map_in_order(partial(self._apply, function), limits, threads)
+        work = map_in_order(partial(self._apply, function), limits, threads)
+        with (
+            one_blas_thread(),
+            bar(label, self.n_rows, shown=self._verbose) as advance,
+            closing(work) as answers,  # or threads could outlive an error in `combine`
+        ):
             for (start, stop), answer in zip(limits, answers, strict=True):
                 advance(stop - start)
                 yield answer

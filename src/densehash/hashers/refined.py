@@ -252,7 +252,7 @@ def _refine(
     draws = map_in_order(
         lambda lot: _draw(sample, lot, n_anchors, share, n_bits), lots, min(n_threads(), 2)
     )
-    with closing(draws), bar("refining", n_steps, shown=shown) as advance:  # type: ignore[type-var]
+    with closing(draws), bar("refining", n_steps, shown=shown) as advance:
         for draw in draws:
             slowness = max(step / n_full - 1, 0)
             rate = _STEP / np.sqrt(width) * 0.5 * (1 + np.cos(np.pi * slowness))
