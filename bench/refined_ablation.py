@@ -16,28 +16,23 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from data import data_folder
+from accuracy import QUICK_ROWS, SETS, load, truth
 from scipy.ndimage import correlate1d
 from scipy.special import expit
 
 from densehash import hamming
 from densehash.hashers import DSH, ITQ, LSH, PCAH, Hasher, Refined, refined
 from densehash.metrics import mean_average_precision
-from densehash.truth import nearest
 
-SETS: dict[str, int | None] = {"sift": 100_000, "glove": None, "fashion": None, "gist": None}
 STARTS: dict[str, Callable[..., Any]] = {"DSH": DSH, "ITQ": ITQ, "LSH": LSH, "PCAH": PCAH}
-N_QUERIES = 1000
-QUICK_ROWS, QUICK_STEPS = 11_000, 300
+QUICK_STEPS = 300
 
 Floats = npt.NDArray[np.float64]
 
@@ -148,30 +143,15 @@ def changed(values: dict[str, Any]) -> Iterator[None]:
 # Measuring
 
 
-class Vectors(NamedTuple):
-    queries: npt.NDArray[Any]
-    database: npt.NDArray[Any]
-    relevant: npt.NDArray[np.int64]
-
-
-@cache
-def load(name: str, most_rows: int | None) -> Vectors:
-    folder = data_folder()
-    if folder is None or not (folder / f"{name}.npy").exists():
-        sys.exit(f"DENSEHASH_DATA must name a folder that has sift.npy and {name}.npy.")
-    rows = np.array(np.load(folder / f"{name}.npy", mmap_mode="r")[:most_rows])
-    queries, database = rows[:N_QUERIES], rows[N_QUERIES:]
-    return Vectors(queries, database, nearest(queries, database, fraction=0.02))
-
-
-def accuracy(hasher: Hasher, vectors: Vectors) -> float:
-    asked, codes = hasher.transform(vectors.queries), hasher.transform(vectors.database)
-    both = hamming.histogram(asked, codes, vectors.relevant, n_bits=hasher.n_bits_)
+def mean_precision(hasher: Hasher, name: str, most_rows: int | None) -> float:
+    queries, database = load(name, most_rows)
+    asked, codes = hasher.transform(queries), hasher.transform(database)
+    both = hamming.histogram(asked, codes, truth(name, most_rows), n_bits=hasher.n_bits_)
     return mean_average_precision(*both)
 
 
 def measure(variant: Variant, asked: argparse.Namespace, name: str, n_bits: int) -> float:
-    vectors = load(name, QUICK_ROWS if asked.quick else asked.rows or SETS[name])
+    most_rows = QUICK_ROWS if asked.quick else asked.rows or SETS[name]
     n_steps = QUICK_STEPS if asked.quick else asked.steps
     found = []
     for seed in range(asked.seeds):
@@ -181,13 +161,14 @@ def measure(variant: Variant, asked: argparse.Namespace, name: str, n_bits: int)
             **{"n_steps": n_steps, **variant.options},
         )
         with changed(variant.inside):
-            found.append(accuracy(hasher.fit(vectors.database), vectors))
+            hasher.fit(load(name, most_rows).database)
+        found.append(mean_precision(hasher, name, most_rows))
     return statistics.mean(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", default="sift,glove,fashion,gist")
     parser.add_argument("--bits", default="32")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--from", dest="start", choices=STARTS, default="DSH")

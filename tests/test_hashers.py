@@ -33,11 +33,6 @@ from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Hasher, Line
 from densehash.hashers.refined import Refined
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_MOST_BLOCK_ROWS", 256)
-
-
 def test_every_hasher_is_in_the_table() -> None:
     exported = {getattr(hashers, name) for name in hashers.__all__} - {Hasher, LinearHasher}
     assert exported <= {type(make()) for make in MAKERS.values()}

@@ -21,16 +21,9 @@ from hasher_cases import (
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
-from densehash import rows
 from densehash.errors import InputError
 from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Hasher, SpH
 from densehash.hashers.refined import Refined
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_MOST_BLOCK_ROWS", 256)
-
 
 # --- bad rows -----------------------------------------------------------------------------
 

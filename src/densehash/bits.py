@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import MAX_BYTES, check_codes, check_integer
+from densehash.checks import MAX_BYTES, as_array, check_codes, check_integer
 from densehash.errors import InputError
 
 __all__ = [
@@ -65,10 +65,7 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
     array([[1, 2],
            [3, 0]], dtype=uint8)
     """
-    try:
-        array = np.asarray(bits)
-    except (TypeError, ValueError) as error:  # ragged lists
-        raise InputError(f"bits cannot be read as an array: {error}") from None
+    array = as_array(bits, "bits")
     if array.dtype.kind not in "biu":
         raise InputError(f"bits must be bool or integers 0 and 1, got dtype {array.dtype}")
     if array.ndim != 2:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,7 @@ from densehash.errors import InputError
 
 __all__ = [
     "MAX_BYTES",
+    "as_array",
     "check_choice",
     "check_codes",
     "check_integer",
@@ -32,6 +34,20 @@ MAX_BYTES = 512
 """The widest code, in bytes: 4096 bits."""
 
 _MOST_THREADS = 1024
+
+
+def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """What numpy makes of values; an error that names them where it cannot.
+
+    Examples
+    --------
+    >>> as_array([1, 2], "numbers")
+    array([1, 2])
+    """
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # ragged lists, refusing objects
+        raise InputError(f"{name} cannot be read as an array: {error}") from None
 
 
 def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
@@ -56,7 +72,7 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
         ...
     densehash.errors.InputError: codes must be a uint8 array of packed bits, got dtype float64
     """
-    array = _as_array(codes, name)
+    array = as_array(codes, name)
     if array.dtype != np.uint8:
         hint = "; pass dtype=uint8 if these are packed bytes" if array.dtype.kind in "iu" else ""
         raise InputError(
@@ -280,13 +296,6 @@ def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers, got dtype {array.dtype}")
     return array
-
-
-def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError) as error:  # ragged lists, refusing objects
-        raise InputError(f"{name} cannot be read as an array: {error}") from None
 
 
 def _check_rows_of_positions(relevant: NDArray[np.generic], n_queries: int) -> None:

@@ -173,9 +173,8 @@ def _scores_table(found: demo.DigitsDemo) -> Table:
             f"{1e3 * score.seconds_hash:.2f}",
             style="bold" if score.recall == best else None,
         )
-    for name, reason in found.left_out.items():
-        table.caption = f"{table.caption}\n" if table.caption else ""
-        table.caption += f"{name}: {reason}"
+    if found.left_out:
+        table.caption = "\n".join(f"{name}: {why}" for name, why in found.left_out.items())
     return table
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
+from densehash.checks import as_array
 from densehash.errors import InputError
 
 __all__ = ["average_precision", "mean_average_precision"]
@@ -116,10 +117,7 @@ def _check_counts(
 
 
 def _as_counts(values: ArrayLike, name: str) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:  # ragged lists
-        raise InputError(f"{name} cannot be read as an array: {error}") from None
+    array = as_array(values, name)
     if array.dtype.kind not in "iu":
         raise InputError(f"{name} must be integers, got dtype {array.dtype}")
     if array.ndim != 2:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import check_choice, check_integer, check_positive, check_vectors
+from densehash.checks import check_choice, check_integer, check_positive
 from densehash.errors import InputError
 from densehash.hashers.base import LinearHasher
 from densehash.hashers.contrast import greedy_contrast, sample_pairs
@@ -136,7 +136,7 @@ class DSH(LinearHasher):
             # Half away from zero. No number of rows is enough for an alpha near infinity.
             k = max(int(min(alpha * self.n_bits_ + 0.5, 1e18)), 2)
             return random_centers(rows, k, random_state, "groups")
-        centers = Rows(check_vectors(self.init, "init"), name="init")
+        centers = Rows(self.init, name="init")
         if centers.n_features != rows.n_features:
             raise InputError(
                 f"init has {centers.n_features} features but X has {rows.n_features} features"
