@@ -11,18 +11,29 @@ SOURCE = Path(__file__).parents[1] / "src" / "densehash"
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {
     "errors": set(),
-    "checks": {"errors"},
+    "source": set(),
+    "checks": {"errors", "source"},
     "bits": {"checks", "errors"},
     "hamming": {"_native", "bits", "checks", "errors"},
     "parallel": set(),
     "progress": set(),
-    "rows": {"checks", "errors", "parallel", "progress"},
+    "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows"},
-    "truth": {"checks", "errors"},
+    "truth": {"checks", "errors", "parallel", "progress", "source"},
+    "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors"},
+    "datasets": {"checks", "errors", "progress", "source"},
+    "report": {"errors"},
+    "paper": {
+        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
+        *("metrics", "parallel", "progress", "report", "source", "truth"),
+    },
     "demo": {"bits", "checks", "errors", "hamming", "hashers"},
-    "cli": {"__init__", "bits", "checks", "demo", "errors", "hamming"},
+    "cli": {
+        *("__init__", "checks", "datasets", "demo", "errors", "hamming", "paper", "progress"),
+        *("report",),
+    },
     "__init__": {"bits", "errors", "hamming", "hashers"},
 }
 

@@ -37,7 +37,7 @@ def test_all_lists_what_the_module_defines(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_public_functions_have_docstrings_and_examples(name: str) -> None:
     module = importlib.import_module(name)
-    if name == "densehash.cli":  # its users read --help
+    if name.startswith("densehash.cli"):  # its users read --help
         return
     for attribute in module.__all__:
         value = getattr(module, attribute)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from densehash.errors import InputError
+from densehash.source import Source
 
 __all__ = [
     "MAX_BYTES",
@@ -188,14 +189,17 @@ def check_threads(n_threads: int | None) -> int:
     return os.cpu_count() or 1
 
 
-def check_vectors(X: ArrayLike, name: str = "X") -> NDArray[np.generic]:
+def check_vectors(X: ArrayLike | Source, name: str = "X") -> NDArray[np.generic]:
     """Vectors as a real array of two dimensions; nothing is copied where it already is one.
+
+    A :class:`~densehash.source.Source` is sliced like an array and is returned as it is.
 
     Whether every number is finite is seen later, block by block: see ``Rows``.
 
     Parameters
     ----------
-    X : array of shape (n, d) of any real type, a memory map, a data frame, or nested lists
+    X : array of shape (n, d) of any real type, a memory map, a Source, a data frame, or nested
+        lists
     name : what the error calls it
 
     Returns
@@ -212,7 +216,8 @@ def check_vectors(X: ArrayLike, name: str = "X") -> NDArray[np.generic]:
     densehash.errors.InputError: X must have 2 dimensions (n, d), got shape (5,). Reshape your \
 data: X.reshape(1, -1) is one row, X.reshape(-1, 1) is one feature
     """
-    array = X if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" else _as_numbers(X, name)
+    is_array = isinstance(X, (np.ndarray, Source)) and X.dtype.kind in "fiub"
+    array = cast(NDArray[np.generic], X) if is_array else _as_numbers(cast(ArrayLike, X), name)
     if array.ndim != 2:
         raise InputError(
             f"{name} must have 2 dimensions (n, d), got shape {array.shape}. Reshape your data: "

@@ -3,11 +3,13 @@
 ::
 
     Exception
-    └── DensehashError                 everything that densehash raises on purpose
-        └── InputError (ValueError)    an argument is not what was asked for
+    └── DensehashError                      everything that densehash raises on purpose
+        ├── InputError (ValueError)         an argument is not what was asked for
+        ├── FileError (OSError)             a file is missing, cut, or says what cannot be
+        └── MissingExtraError (ImportError) an optional package is not installed
 """
 
-__all__ = ["DensehashError", "InputError"]
+__all__ = ["DensehashError", "FileError", "InputError", "MissingExtraError"]
 
 
 class DensehashError(Exception):
@@ -26,3 +28,11 @@ class InputError(DensehashError, ValueError):
         ...
     densehash.errors.InputError: bits must have 2 dimensions (n, n_bits), got shape (8,)
     """
+
+
+class FileError(DensehashError, OSError):
+    """A file cannot be read or written; the message names the file and what is wrong with it."""
+
+
+class MissingExtraError(DensehashError, ImportError):
+    """An optional package is needed; the message says which extra of densehash installs it."""

@@ -1,10 +1,8 @@
-"""The command ``densehash``: parse, call, print."""
+"""``densehash demo``: neighbours of handwritten digits, in the terminal."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,65 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import densehash
 from densehash import demo, hamming
-from densehash.checks import check_threads
-from densehash.errors import DensehashError
+from densehash.cli.app import app
 
-__all__ = ["main"]
+__all__: list[str] = []
 
 SHOWN_QUERIES = 4
 SHOWN_NEIGHBOURS = 5
-
-app = typer.Typer(
-    help="Learned binary codes for nearest-neighbour search.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-# The root of typer's complaints about arguments; typer does not export it in every version.
-_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
-    try:
-        code = app(args=arguments, prog_name="densehash", standalone_mode=False)
-    except _UsageError as error:
-        _fail(error.format_message())
-    except DensehashError as error:
-        _fail(str(error))
-    sys.exit(code)
-
-
-def _fail(message: str) -> None:
-    sys.stderr.write(f"densehash: {' '.join(message.split())}\n")
-    sys.exit(2)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"densehash {densehash.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command("info")
-def _info() -> None:
-    """Say the version, the instruction sets, and the number of threads."""
-    typer.echo(f"version               {densehash.__version__}")
-    typer.echo(f"instruction set       {hamming.instruction_set()}")
-    typer.echo(f"instruction sets here {', '.join(hamming.instruction_sets())}")
-    typer.echo(f"threads               {check_threads(None)}")
 
 
 @app.command("demo")

@@ -1,0 +1,3 @@
+"""Ranking codes by the real margins of a query, instead of its bits."""
+
+__all__: list[str] = []

@@ -1,0 +1,55 @@
+"""The command itself: what all subcommands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import densehash
+from densehash.errors import DensehashError
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    help="Learned binary codes for nearest-neighbour search.",
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+# The root of typer's complaints about arguments; typer does not export it in every version.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
+    try:
+        code = app(args=arguments, prog_name="densehash", standalone_mode=False)
+    except _UsageError as error:
+        _fail(error.format_message())
+    except DensehashError as error:
+        _fail(str(error))
+    sys.exit(code)
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write(f"densehash: {' '.join(message.split())}\n")
+    sys.exit(2)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"densehash {densehash.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    pass
