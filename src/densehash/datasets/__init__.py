@@ -1,3 +1,6 @@
 """Vectors to work on: the field's file formats, the paper's sets, and sets inside dependencies."""
 
-__all__: list[str] = []
+from densehash.datasets.catalog import NAMES, DataSet, fetch, load
+from densehash.datasets.files import SUFFIXES, open_vectors, write_vectors
+
+__all__ = ["NAMES", "SUFFIXES", "DataSet", "fetch", "load", "open_vectors", "write_vectors"]

@@ -1,0 +1,433 @@
+"""Data sets by name: what ships inside scikit-learn, the paper's three, and any file.
+
+What is known of the published sets is data here: addresses, sizes, checksums, and where each file
+lies once it is unpacked. ``docs/datasets.md`` says where these facts come from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from numpy.typing import NDArray
+
+from densehash.datasets import builtin, download
+from densehash.datasets.archive import unpack
+from densehash.datasets.disk import check_room, locked, writing
+from densehash.datasets.files import SUFFIXES, open_vectors
+from densehash.datasets.reading import Vectors
+from densehash.errors import FileError, InputError
+from densehash.source import Source
+
+__all__ = [
+    "NAMES",
+    "PUBLISHED",
+    "DataSet",
+    "Fetched",
+    "Published",
+    "data_folders",
+    "fetch",
+    "find",
+    "load",
+]
+
+_TEXMEX = "http://corpus-texmex.irisa.fr/"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Vectors to search, and vectors to search for.
+
+    Attributes
+    ----------
+    name : of the set, or of its file without the ending
+    base : real array (n, d), often a memory map, or a Source
+    queries : real array (q, d), or None where the set has none of its own
+    description : one sentence on where it comes from
+    """
+
+    name: str
+    base: Vectors
+    queries: NDArray[Any] | None
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set that somebody publishes: all that is known of it.
+
+    Attributes
+    ----------
+    name, description : as of a DataSet
+    page : where people read about it
+    base, queries : where its files lie in a data folder; ``*`` stands for a name that is not
+        known, and ``queries`` is None where it has none of its own
+    n_rows, n_features : shape of the base; the number of rows is None where it is not known
+    n_queries : rows of the queries
+    urls : addresses of one and the same archive, to be tried in turn; none where none is known
+    size, checksum : of the archive, as for :func:`densehash.datasets.download.fetch`
+    """
+
+    name: str
+    description: str
+    page: str
+    base: str
+    queries: str | None
+    n_rows: int | None
+    n_features: int
+    n_queries: int = 0
+    urls: tuple[str, ...] = ()
+    size: int | None = None
+    checksum: str | None = None
+
+    @property
+    def archive(self) -> str:
+        """Name of the archive."""
+        return self.urls[0].rpartition("/")[2] if self.urls else ""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file, all fvecs: a row is its dimension and its numbers, of 4 bytes each.
+
+        The base comes last, so that a set with a base is whole.
+        """
+        row = 4 + 4 * self.n_features
+        sizes = {self.queries: row * self.n_queries} if self.queries else {}
+        return {**sizes, self.base: row * (self.n_rows or 0)}
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Where a published set lies.
+
+    Attributes
+    ----------
+    name : of the set
+    folder : that its files are in
+    base, queries : its files; ``queries`` is None where it has none of its own
+    downloaded : False where it was there already
+    """
+
+    name: str
+    folder: Path
+    base: Path
+    queries: Path | None
+    downloaded: bool = False
+
+
+PUBLISHED = {
+    entry.name: entry
+    for entry in (
+        Published(
+            name="sift1m",
+            description="One million SIFT descriptors of photographs, and 10,000 of others that "
+            "ask (TEXMEX, Jégou, Douze and Schmid 2011).",
+            page=_TEXMEX,
+            base="sift/sift_base.fvecs",
+            queries="sift/sift_query.fvecs",
+            n_rows=1_000_000,
+            n_features=128,
+            n_queries=10_000,
+            urls=(
+                "ftp://ftp.irisa.fr/local/texmex/corpus/sift.tar.gz",
+                "https://huggingface.co/datasets/fzliu/sift1m/resolve/main/sift.tar.gz",
+            ),
+            size=168_280_445,
+            checksum="sha256:92f1270c5e3a0cb46b89983e72b0511e4df065c31a9fa0276d8c9b1fca5bc81a",
+        ),
+        Published(
+            name="gist1m",
+            description="One million GIST descriptors of photographs, and 1,000 of others that "
+            "ask (TEXMEX, Jégou, Douze and Schmid 2011).",
+            page=_TEXMEX,
+            base="gist/gist_base.fvecs",
+            queries="gist/gist_query.fvecs",
+            n_rows=1_000_000,
+            n_features=960,
+            n_queries=1_000,
+            urls=(
+                "ftp://ftp.irisa.fr/local/texmex/corpus/gist.tar.gz",
+                "https://huggingface.co/datasets/fzliu/gist1m/resolve/main/gist.tar.gz",
+            ),
+            size=2_740_172_684,
+            checksum="sha256:01469a7f1c3768853525e543d537e2dfa1adece927616405e360952e3f67df73",
+        ),
+        Published(
+            name="flickr1m",
+            description="One million GIST descriptors of photographs from Flickr (Jin, Li, Lin "
+            "and Cai 2014).",
+            page="http://www.cad.zju.edu.cn/home/dengcai/Data/NNSData.html",
+            base="flickr1m/*",
+            queries=None,
+            n_rows=None,
+            n_features=512,
+        ),
+    )
+}
+"""The paper's three sets, by name."""
+
+_BUILT_IN = {
+    "digits": (
+        builtin.digits,
+        "Handwritten digits of 8 x 8 pixels, from scikit-learn (UCI, Alpaydin and Kaynak 1998).",
+    ),
+    "patches": (
+        builtin.patches,
+        "Patches of 12 x 12 pixels of the two photographs in scikit-learn, at three scales.",
+    ),
+}
+
+NAMES = (*_BUILT_IN, *PUBLISHED)
+"""The sets that :func:`load` knows by name."""
+
+
+def load(
+    name_or_path: str | Path, *, queries: str | Path | None = None, key: str | None = None
+) -> DataSet:
+    """Open a data set by its name, or any file of vectors by its path.
+
+    Parameters
+    ----------
+    name_or_path : one of NAMES, in any case of letters, or the path of a file in a format of
+        :func:`densehash.datasets.files.open_vectors`. An HDF5 file as ann-benchmarks makes them
+        brings its queries along.
+    queries : path of a file of queries, in place of the set's own
+    key : the array to take, where the file of the base has several
+
+    Returns
+    -------
+    a DataSet; its base is read when it is used, unless it is built in
+
+    Examples
+    --------
+    >>> load("digits").base.shape
+    (1797, 64)
+    >>> load("digits.npy")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: 'digits.npy' is neither a file that exists nor a data set with \
+a name: digits, patches, sift1m, gist1m, flickr1m
+    """
+    name = str(name_or_path).lower()
+    base: Vectors
+    own: Vectors | None
+    if isinstance(name_or_path, str) and name in _BUILT_IN:
+        make, description = _BUILT_IN[name]
+        base, own = make(), None
+    elif isinstance(name_or_path, str) and name in PUBLISHED:
+        base, own = _open_published(PUBLISHED[name], key)
+        description = PUBLISHED[name].description
+    else:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise InputError(
+                f"{str(name_or_path)!r} is neither a file that exists nor a data set with a name: "
+                f"{', '.join(NAMES)}"
+            )
+        base, own = open_vectors(path, key=key), _queries_inside(path, key)
+        name, description = path.stem, f"The vectors of the file {path.name}."
+    asked = own if queries is None else open_vectors(Path(queries))
+    if asked is not None and asked.shape[1] != base.shape[1]:
+        raise InputError(f"queries have {asked.shape[1]} features but {name} has {base.shape[1]}")
+    if isinstance(asked, Source):
+        asked = asked[: len(asked)]
+    return DataSet(name, base, asked, description)
+
+
+def data_folders() -> tuple[Path, ...]:
+    """Where published sets are looked for, in this order; the first is where they are fetched to.
+
+    These are the folder that the environment variable DENSEHASH_DATA names, where it does, and
+    ``densehash`` in the user's folder for caches.
+
+    Examples
+    --------
+    >>> data_folders()[-1].name
+    'densehash'
+    """
+    named = os.environ.get("DENSEHASH_DATA")
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    if not Path(caches).is_absolute():  # the standard has relative ones ignored
+        if sys.platform == "win32":
+            caches = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            caches = str(Path.home() / "Library" / "Caches")
+        else:
+            caches = str(Path.home() / ".cache")
+    cache = Path(caches) / "densehash"
+    return (Path(named).expanduser(), cache) if named else (cache,)
+
+
+def find(name: str, *, to: str | Path | None = None) -> Fetched | None:
+    """Where a published set lies, or None.
+
+    Parameters
+    ----------
+    name : one of PUBLISHED, in any case of letters
+    to : the only folder to look in; None stands for :func:`data_folders`
+
+    Examples
+    --------
+    >>> find("sift1m", to="no-such-folder") is None
+    True
+    """
+    entry = _published(name)
+    for folder in data_folders() if to is None else (Path(to),):
+        base = _file(folder, entry.base)
+        queries = _file(folder, entry.queries) if entry.queries else None
+        if base is not None and (queries is not None or not entry.queries):
+            return Fetched(entry.name, base.parent, base, queries)
+    return None
+
+
+def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> Fetched:
+    """Download a published set, check it and unpack it; nothing is done where it is there.
+
+    What was cut goes on where it ended, when this is called again. An archive that was put into
+    the folder by hand is checked and unpacked.
+
+    Parameters
+    ----------
+    name : one of PUBLISHED, in any case of letters
+    to : folder to put it into; None stands for the first of :func:`data_folders`
+    verbose : whether long work shows a bar
+
+    Examples
+    --------
+    >>> fetch("digits")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: digits comes with scikit-learn: there is nothing to fetch
+    """
+    entry = _published(name)
+    if (there := find(entry.name, to=to)) is not None:
+        _open_checked(entry, there)
+        return there
+    folder = data_folders()[0] if to is None else Path(to)
+    if not entry.urls:
+        raise FileError(f"no address of the files of {entry.name} is known: {_by_hand(entry)}")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / entry.name, verbose=verbose):
+            if (there := find(entry.name, to=folder)) is not None:  # another process was faster
+                return there
+            archive = folder / entry.archive
+            put_by_hand = archive.exists()
+            needed = sum(entry.sizes.values()) + (0 if put_by_hand else entry.size or 0)
+            part = archive.with_name(f"{archive.name}.part")
+            check_room(folder, needed - (part.stat().st_size if part.exists() else 0))
+            _download(entry, archive, verbose)
+            unpack(archive, folder, entry.sizes, verbose=verbose)
+            there = Fetched(
+                entry.name,
+                (folder / entry.base).parent,
+                folder / entry.base,
+                folder / entry.queries if entry.queries else None,
+                downloaded=True,
+            )
+            _open_checked(entry, there)
+            if not put_by_hand:
+                archive.unlink()
+    return there
+
+
+def _published(name: str) -> Published:
+    lower = name.lower()
+    if lower in _BUILT_IN:
+        raise InputError(f"{lower} comes with scikit-learn: there is nothing to fetch")
+    if lower not in PUBLISHED:
+        raise InputError(f"name must be one of {', '.join(PUBLISHED)}, got {name!r}")
+    return PUBLISHED[lower]
+
+
+def _download(entry: Published, archive: Path, verbose: bool) -> None:
+    reasons = []
+    for url in entry.urls:
+        try:
+            download.fetch(url, archive, size=entry.size, checksum=entry.checksum, verbose=verbose)
+        except download.UnavailableError as error:
+            reasons.append(error.reason)
+        else:
+            return
+    raise FileError(
+        f"{entry.name} cannot be downloaded from here: {'; '.join(reasons)}. Download "
+        f"{entry.archive} by hand, put it into {archive.parent}, and run this again; "
+        f"{entry.page} tells more"
+    )
+
+
+def _open_published(entry: Published, key: str | None) -> tuple[Vectors, Vectors | None]:
+    there = find(entry.name)
+    if there is not None:
+        return _open_checked(entry, there, key)
+    for folder in data_folders():
+        if entry.urls and (folder / entry.archive).exists():
+            raise FileError(
+                f"{folder / entry.archive} is there, but not unpacked: "
+                f"run `densehash fetch {entry.name}`"
+            )
+    folders = " or ".join(map(str, data_folders()))
+    expected = " and ".join(name for name in (entry.base, entry.queries) if name)
+    fetched = f"run `densehash fetch {entry.name}`, or " if entry.urls else ""
+    raise FileError(
+        f"{entry.name} was not found: no {expected} in {folders}; {fetched}{_by_hand(entry)}"
+    )
+
+
+def _by_hand(entry: Published) -> str:
+    folder = data_folders()[0]
+    if entry.urls:
+        return f"download {entry.urls[0]} by hand (see {entry.page}) and unpack it in {folder}"
+    return (
+        f"download it by hand from {entry.page} and put its file of vectors, of any format, into "
+        f"{folder / PurePosixPath(entry.base).parent}"
+    )
+
+
+def _open_checked(
+    entry: Published, there: Fetched, key: str | None = None
+) -> tuple[Vectors, Vectors | None]:
+    """Open the files of a set, and refuse those of other shapes."""
+    base = open_vectors(there.base, key=key)
+    _check_shape(there.base, base, entry.n_rows, entry.n_features)
+    if there.queries is None:
+        return base, None
+    queries = open_vectors(there.queries)
+    _check_shape(there.queries, queries, entry.n_queries, entry.n_features)
+    return base, queries
+
+
+def _check_shape(path: Path, found: Vectors, n_rows: int | None, n_features: int) -> None:
+    expected = (found.shape[0] if n_rows is None else n_rows, n_features)
+    if tuple(found.shape) != expected:
+        raise FileError(
+            f"{path} has vectors of shape {tuple(found.shape)}, expected {expected}: remove it, "
+            "and fetch it again"
+        )
+
+
+def _file(folder: Path, pattern: str) -> Path | None:
+    """The file of a name, or the one file that a pattern stands for."""
+    if "*" not in pattern:
+        return folder / pattern if (folder / pattern).is_file() else None
+    found = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise FileError(
+            f"{folder / pattern} must be one file of vectors, found {names}: give the path of one"
+        )
+    return found[0] if found else None
+
+
+def _queries_inside(path: Path, key: str | None) -> Vectors | None:
+    """The queries in a file of ann-benchmarks: its datasets are ``train`` and ``test``."""
+    if path.suffix.lower() not in (".hdf5", ".h5") or key not in (None, "train"):
+        return None
+    try:
+        open_vectors(path, key="train")
+        return open_vectors(path, key="test")
+    except InputError:
+        return None

@@ -1,0 +1,321 @@
+"""What all readers share: a file that cannot come up short, arrays by name, rows on demand."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import stat
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.errors import FileError, InputError, MissingExtraError
+from densehash.source import Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+__all__ = [
+    "LazyRows",
+    "Reader",
+    "broken",
+    "check_shape",
+    "choose",
+    "import_extra",
+    "in_words",
+    "n_bytes",
+    "reason",
+]
+
+Vectors: TypeAlias = NDArray[Any] | Source
+
+_MOST_LISTED = 20
+
+
+def broken(path: Path, offset: int, expected: object, found: object) -> FileError:
+    """The error for a file that is not what it should be.
+
+    Examples
+    --------
+    >>> raise broken(Path("a.fvecs"), 516, "dimension 128 of row 1", 96)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: a.fvecs: at offset 516, expected dimension 128 of row 1, found 96
+    """
+    return FileError(f"{path}: at offset {offset}, expected {expected}, found {found}")
+
+
+class Reader:
+    """An open file, and its size; every read is checked against the size before it happens.
+
+    Attributes
+    ----------
+    path : where it is
+    size : how many bytes it has
+
+    Examples
+    --------
+    >>> with Reader(Path("no-such-file.fvecs")) as file:
+    ...     file.read(0, 4, "a dimension")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.fvecs does not exist
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            mode = path.stat().st_mode
+            # Asked before opening: a pipe would wait for somebody to write.
+            file = path.open("rb") if stat.S_ISREG(mode) else None
+        except FileNotFoundError:
+            raise FileError(f"{path} does not exist") from None
+        except OSError as error:  # no permission, for instance
+            raise FileError(f"{path} cannot be read: {reason(error)}") from None
+        if file is None:
+            kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise FileError(f"{path} is {kind}, expected a file")
+        self._file = file
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def need(self, offset: int, count: int, what: str) -> None:
+        """Refuse a file that ends before ``offset + count``."""
+        if offset + count > self.size:
+            left = max(self.size - offset, 0)
+            raise broken(self.path, offset, f"{count} bytes of {what}", left)
+
+    def need_end(self, offset: int, what: str) -> None:
+        """Refuse a file that goes on after ``offset``."""
+        if offset < self.size:
+            raise broken(
+                self.path,
+                offset,
+                f"the end of the file after {what}",
+                f"{self.size - offset} bytes",
+            )
+
+    def read(self, offset: int, count: int, what: str) -> bytes:
+        """Bytes, as many as asked for."""
+        self.need(offset, count, what)
+        self._file.seek(offset)
+        return self._file.read(count)
+
+    def map(
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        offset: int = 0,
+        order: Literal["C", "F"] = "C",
+    ) -> np.memmap[Any, np.dtype[Any]]:
+        """A read-only array over a part of the file, which stays mapped when the Reader is closed.
+
+        Parameters
+        ----------
+        dtype : type of the numbers, in the file's byte order
+        shape : Python integers, so that their product cannot overflow
+        offset : of the first number, in bytes
+        order : of the numbers in the file
+        """
+        self.need(offset, n_bytes(dtype, shape), f"numbers ({in_words(dtype, shape)})")
+        return np.memmap(self._file, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)
+
+
+def check_shape(path: Path, offset: int, shape: Sequence[int]) -> tuple[int, int]:
+    """Shape that a header claims, if it is one of vectors.
+
+    Examples
+    --------
+    >>> check_shape(Path("a.fbin"), 0, (10, 4))
+    (10, 4)
+    >>> check_shape(Path("a.fbin"), 0, (10, 0))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: a.fbin: at offset 0, expected 2 dimensions (n, d) of at least 1, \
+found shape (10, 0)
+    """
+    if len(shape) != 2 or min(shape) < 1:
+        expected = "2 dimensions (n, d) of at least 1"
+        raise broken(path, offset, expected, f"shape {tuple(shape)}")
+    return int(shape[0]), int(shape[1])
+
+
+def choose(
+    path: Path,
+    key: str | None,
+    names: Sequence[str],
+    describe: Callable[[str], tuple[str, bool]],
+    usual: str = "",
+) -> str:
+    """Which of the arrays in a file is meant.
+
+    Parameters
+    ----------
+    path : the file
+    key : its name; None takes the usual one, or the only one that can be vectors
+    names : of all arrays in the file
+    describe : gives what an array is, in words, and whether it can be vectors
+    usual : the name that the format's users agreed on
+
+    Examples
+    --------
+    >>> arrays = {"X": ("float32 (9, 4)", True), "y": ("int64 (9,)", False)}
+    >>> choose(Path("a.npz"), None, list(arrays), arrays.__getitem__)
+    'X'
+    >>> choose(Path("a.npz"), "Z", list(arrays), arrays.__getitem__)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: a.npz has nothing named 'Z'; it has 'X' float32 (9, 4), \
+'y' int64 (9,)
+    """
+
+    def listed() -> str:
+        shown = [f"{name!r} {describe(name)[0]}" for name in names[:_MOST_LISTED]]
+        more = [f"{len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
+        return ", ".join([*shown, *more]) or "nothing"
+
+    if key is not None:
+        if key not in names:
+            raise InputError(f"{path} has nothing named {key!r}; it has {listed()}")
+        text, fits = describe(key)
+        if not fits:
+            raise InputError(
+                f"{key!r} of {path} must be real numbers of shape (n, d), n and d at least 1, "
+                f"got {text}"
+            )
+        return key
+    if usual in names and describe(usual)[1]:
+        return usual
+    fitting = [name for name in names if describe(name)[1]]
+    if not fitting:
+        raise InputError(f"{path} has no real numbers of shape (n, d); it has {listed()}")
+    if len(fitting) > 1:
+        raise InputError(f"{path} has several arrays: give one of them as key; it has {listed()}")
+    return fitting[0]
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import an optional package; the error names the extra that installs it.
+
+    Examples
+    --------
+    >>> import_extra("no_such_package", "hdf5")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.MissingExtraError: no_such_package is needed for this format: \
+pip install densehash[hdf5]
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{package} is needed for this format: pip install densehash[{extra}]"
+        ) from None
+
+
+def n_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
+    """How many bytes numbers take; a Python integer, which cannot overflow.
+
+    Examples
+    --------
+    >>> n_bytes(np.dtype(np.float32), (2**31, 2**31)) == 2**64
+    True
+    """
+    count = dtype.itemsize
+    for length in shape:
+        count *= length
+    return count
+
+
+def in_words(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
+    """Type and shape, as errors show them.
+
+    Examples
+    --------
+    >>> in_words(np.dtype("<f4"), (2, 3))
+    'float32 (2, 3)'
+    """
+    return f"{dtype.name} {tuple(shape)}"
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, without numbers of errors and paths.
+
+    Examples
+    --------
+    >>> reason(PermissionError(13, "Permission denied", "a.fvecs"))
+    'Permission denied'
+    """
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+class LazyRows(Source):
+    """Rows of a file that are read when they are asked for, by one thread at a time.
+
+    A format derives from this class, sets ``shape`` and ``dtype``, and writes ``_read`` and
+    ``_pick``.
+
+    Parameters
+    ----------
+    path : the file
+    key : name of the array in it
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._path = path
+        self._key = key
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        text = in_words(self.dtype, self.shape)
+        return f"<{type(self).__name__} {str(self._path)!r}, {self._key!r}: {text}>"
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
+        """Read rows.
+
+        Parameters
+        ----------
+        rows : a slice of step 1, or positions, integer (m,); fast if they rise
+
+        Returns
+        -------
+        array (m, n_features) of the type ``dtype``; it may be read-only
+        """
+        n = self.shape[0]
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(n)
+            if step != 1:
+                raise InputError(f"rows must be a slice of step 1 or positions, got step {step}")
+            with self._lock:
+                return self._read(start, max(start, stop))
+        positions = np.asarray(rows)
+        if positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise InputError(f"rows must be a slice or integers of shape (m,), got {rows!r}")
+        if positions.size == 0:
+            return np.empty((0, self.shape[1]), self.dtype)
+        if positions.min() < 0 or positions.max() >= n:
+            wrong = positions[(positions < 0) | (positions >= n)][0]
+            raise InputError(f"rows must lie in 0..{n - 1}, got {wrong}")
+        rising, inverse = np.unique(positions.astype(np.int64), return_inverse=True)
+        with self._lock:
+            found = self._pick(rising)
+        return found if np.array_equal(rising, positions) else found[inverse]
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows start .. stop - 1, both inside the array."""
+
+    @abstractmethod
+    def _pick(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows at positions that rise, each once."""

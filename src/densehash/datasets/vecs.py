@@ -1,0 +1,117 @@
+"""The formats fvecs, bvecs and ivecs, of the sets SIFT and GIST.
+
+A file is rows, one after the other, little-endian: the dimension as an int32, then that many
+numbers, float32, uint8 or int32. Every row says its dimension again, and all must agree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.datasets.reading import Reader, Vectors, broken
+from densehash.datasets.writing import blocks, replacing, stored_type
+from densehash.errors import InputError
+
+__all__ = ["TYPES", "open_vecs", "write_vecs"]
+
+TYPES: dict[str, np.dtype[Any]] = {
+    ".fvecs": np.dtype("<f4"),
+    ".bvecs": np.dtype("u1"),
+    ".ivecs": np.dtype("<i4"),
+}
+"""The type of the numbers, by suffix."""
+
+_DIMENSION = np.dtype("<i4")
+_LONGEST = 2**31 - 1
+_CHECKED_AT_ONCE = 1 << 16
+
+
+def open_vecs(path: Path) -> NDArray[Any]:
+    """Map a file; the dimensions of all its rows are read and compared.
+
+    Parameters
+    ----------
+    path : with a suffix of ``TYPES``
+
+    Returns
+    -------
+    float32, uint8 or int32 (n, d), read-only: a view of the mapped file without the dimensions
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.ivecs")
+    ...     _ = path.write_bytes(np.array([2, 10, 11, 2, 20, 21], "<i4").tobytes())
+    ...     open_vecs(path).tolist()
+    [[10, 11], [20, 21]]
+    """
+    dtype = TYPES[path.suffix.lower()]
+    with Reader(path) as file:
+        d = int.from_bytes(file.read(0, 4, "the dimension of row 0"), "little", signed=True)
+        if d < 1:
+            raise broken(path, 0, "a dimension of at least 1 for row 0", d)
+        width = 4 + d * dtype.itemsize
+        file.need(0, width, f"row 0 of dimension {d}")
+        n, rest = divmod(file.size, width)
+        mapped = file.map(np.dtype(np.uint8), (n, width))
+        _check_dimensions(path, mapped, d)
+        if rest:  # a row that was cut, or one of another dimension
+            start = n * width
+            last = file.read(start, 4, f"the dimension of row {n}")
+            _check_dimensions(path, np.frombuffer(last, np.uint8).reshape(1, 4), d, n, start)
+            file.need(start, width, f"row {n} of dimension {d}")
+    rows: NDArray[Any] = mapped[:, 4:].view(dtype)
+    return rows
+
+
+def write_vecs(path: Path, X: Vectors) -> None:
+    """Write rows, a block at a time.
+
+    Parameters
+    ----------
+    path : with a suffix of ``TYPES``
+    X : real array (n, d) or a Source, of a type that the file's type holds without loss
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.fvecs")
+    ...     write_vecs(path, np.array([[1, 2]], np.float32))
+    ...     path.read_bytes().hex(" ", 4)
+    '02000000 0000803f 00000040'
+    """
+    suffix = path.suffix.lower()
+    dtype = stored_type(X.dtype, suffix, TYPES[suffix])
+    d = X.shape[1]
+    if d > _LONGEST:
+        raise InputError(f"X has {d} features, but {suffix} counts them up to {_LONGEST}")
+    with replacing(path) as part, part.open("wb") as file:
+        for block in blocks(X, dtype):
+            rows = np.empty((len(block), 4 + d * dtype.itemsize), np.uint8)
+            rows[:, :4] = np.array([d], _DIMENSION).view(np.uint8)
+            rows[:, 4:] = block.view(np.uint8)
+            file.write(rows.data)
+
+
+def _check_dimensions(
+    path: Path, rows: NDArray[np.uint8], d: int, first: int = 0, offset: int = 0
+) -> None:
+    """Compare what rows (n, at least 4) say of their dimension with that of the file."""
+    for start in range(0, len(rows), _CHECKED_AT_ONCE):
+        some = np.ascontiguousarray(rows[start : start + _CHECKED_AT_ONCE, :4])
+        found = some.view(_DIMENSION)[:, 0]
+        wrong = np.flatnonzero(found != d)
+        if wrong.size:
+            row = start + int(wrong[0])
+            raise broken(
+                path,
+                offset + row * rows.shape[1],
+                f"dimension {d} for row {first + row}, as for row 0",
+                found[wrong[0]],
+            )

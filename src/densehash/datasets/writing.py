@@ -1,0 +1,178 @@
+"""What all writers share: blocks of rows, types that fit, and a file that appears whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.datasets.reading import Vectors, reason
+from densehash.errors import DensehashError, FileError, InputError
+
+__all__ = ["blocks", "check_key", "replacing", "stored_type"]
+
+_BLOCK_NUMBERS = 1 << 20
+
+# Suffixes that keep a type; what is not here is kept by .npy.
+_KEEPING = {
+    "float32": ".fvecs or .fbin",
+    "uint8": ".bvecs or .u8bin",
+    "int8": ".i8bin",
+    "int32": ".ivecs or .ibin",
+}
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write to, which takes its place under the final name only when it is whole.
+
+    It lies in the same folder. At the end of a ``with`` block it is flushed to the disk and
+    renamed; after an error it is removed, and what was there before stays as it was.
+
+    Parameters
+    ----------
+    path : the final name; a link is followed
+
+    Yields
+    ------
+    Path of an empty file
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.txt")
+    ...     with replacing(path) as part:
+    ...         _ = part.write_text("whole")
+    ...         before = path.exists()
+    ...     before, path.read_text()
+    (False, 'whole')
+    """
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".densehash-{secrets.token_hex(8)}.part")
+    try:
+        _check_target(target)
+        part.touch(exist_ok=False)
+        yield part
+        _sync(part)
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, DensehashError):
+            raise FileError(f"{path} cannot be written: {reason(error)}") from error
+        raise
+    with suppress(OSError):  # some file systems cannot do it, and the file is there
+        _sync(target.parent)
+
+
+def blocks(X: Vectors, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    """All rows in order, about a million numbers at a time.
+
+    Parameters
+    ----------
+    X : real array (n, d), or a Source
+    dtype : to which the numbers are converted
+
+    Yields
+    ------
+    array (b, d) of this type, C-contiguous
+
+    Examples
+    --------
+    >>> [block.shape for block in blocks(np.zeros((3000, 512)), np.dtype("<f4"))]
+    [(2048, 512), (952, 512)]
+    """
+    n, d = X.shape
+    step = max(1, _BLOCK_NUMBERS // d)
+    for start in range(0, n, step):
+        part = X[start : start + step]
+        if part.shape != (min(step, n - start), d):  # or the file would lie about its size
+            raise InputError(
+                f"X has shape {X.shape}, but its rows from {start} on came as {part.shape}"
+            )
+        yield np.ascontiguousarray(part, dtype=dtype)
+
+
+def stored_type(
+    dtype: np.dtype[Any], suffix: str, into: np.dtype[Any] | None = None
+) -> np.dtype[Any]:
+    """The type in a file, little-endian: what holds every value of the type in memory.
+
+    Parameters
+    ----------
+    dtype : of the vectors
+    suffix : of the file
+    into : the one type that the file holds; None keeps the type
+
+    Examples
+    --------
+    >>> stored_type(np.dtype(np.uint8), ".fvecs", np.dtype("<f4"))
+    dtype('float32')
+    >>> stored_type(np.dtype(np.float64), ".fvecs", np.dtype("<f4"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: X is float64, which .fvecs would not keep: it holds float32. \
+Write .npy, or convert X
+    """
+    if into is not None:
+        if np.can_cast(dtype, into, "safe"):
+            return into
+        fitting = _KEEPING.get(dtype.name, ".npy")
+        raise InputError(
+            f"X is {dtype.name}, which {suffix} would not keep: it holds {into.name}. "
+            f"Write {fitting}, or convert X"
+        )
+    if dtype.itemsize > 8:
+        raise InputError(
+            f"X is {dtype.name}, which other machines cannot read: convert it to float64"
+        )
+    return dtype.newbyteorder("<")
+
+
+def check_key(key: str | None, usual: str) -> str:
+    """The name of an array in a file to be written.
+
+    Examples
+    --------
+    >>> check_key(None, "train")
+    'train'
+    >>> check_key("", "train")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: key must be a printable name, got ''
+    """
+    if key is None:
+        return usual
+    if not key or not key.isprintable():
+        raise InputError(f"key must be a printable name, got {key!r}")
+    return key
+
+
+def _check_target(target: Path) -> None:
+    if not target.exists():
+        return
+    mode = target.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise FileError(f"{target} is {kind}, expected a file or nothing")
+    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise FileError(f"{target} is write-protected")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
