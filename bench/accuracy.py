@@ -11,8 +11,8 @@ Required: no mean more than 0.02 below that of the authors' code (authors.py); a
 of contests says, on every set. If something is not met, the exit code is 1.
 
 With --records, every run is appended to that file as one line of JSON, and what is there already
-is not run again: a run that was cut goes on where it stopped. Records tell the version but are
-not keyed by it: start a new file after a change of a hasher.
+is not run again: a run that was cut goes on where it stopped. Records are keyed by the version of
+densehash: between versions, start a new file after a change of a hasher.
 
 The sets are sift.npy, gist.npy, glove.npy and fashion.npy, real arrays of shape (n, d), in the
 folder named by DENSEHASH_DATA, or in ../shared/data beside the checkout.
@@ -22,62 +22,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from authors import AUTHORS, Value
 from contest import needed_width
 from data import data_folder
 from hamming import machine
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 import densehash
-from densehash import hamming
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
-from densehash.metrics import mean_average_precision
-from densehash.truth import nearest
+from densehash.paper.methods import METHODS
+from densehash.paper.problem import Problem
+from densehash.paper.records import Records
+from densehash.paper.results import Results
+from densehash.paper.runner import complete
+from densehash.paper.runs import Run
 
 SETS: dict[str, int | None] = {"sift": 100_000, "gist": None, "glove": None, "fashion": None}
 """How many rows of each are used, queries and all."""
 N_QUERIES = 1000
-FRACTION = 0.02
 QUICK_ROWS = 11_000
 
-METHODS: dict[str, Callable[[int], Any]] = {
-    "LSH": LSH,
-    "KLSH": KLSH,
-    "SIKH": SIKH,
-    "PCAH": PCAH,
-    "SpH": SpH,
-    "AGH": AGH,
-    "DSH": DSH,
-    "DSH contrast": partial(DSH, select="contrast"),
-    "ITQ": ITQ,
-    "Refined(DSH)": lambda n_bits: Refined(DSH(n_bits)),
-    "Refined(ITQ)": lambda n_bits: Refined(ITQ(n_bits)),
-}
 BITS = (16, 32, 48, 64, 96, 128)
 TOLERANCE = 0.02
 
-Record = dict[str, Any]
 notes = Console(stderr=True, highlight=False)
 say = partial(notes.print, markup=False, soft_wrap=True)
 
@@ -106,189 +82,74 @@ CONTESTS = (
 # Data
 
 
-class Vectors(NamedTuple):
-    queries: npt.NDArray[Any]
-    database: npt.NDArray[Any]
-
-
 @cache
-def load(name: str, most_rows: int | None) -> Vectors:
+def problem_of(name: str, most_rows: int | None) -> Problem:
     folder = data_folder()
     if folder is None or not (folder / f"{name}.npy").exists():
         say(f"DENSEHASH_DATA must name a folder that has sift.npy and {name}.npy.")
         raise SystemExit(2)
     rows = np.array(np.load(folder / f"{name}.npy", mmap_mode="r")[:most_rows])
-    return Vectors(rows[:N_QUERIES], rows[N_QUERIES:])
-
-
-@cache
-def truth(name: str, most_rows: int | None) -> npt.NDArray[np.int64]:
-    return nearest(*load(name, most_rows), fraction=FRACTION)
+    return Problem(name, rows[N_QUERIES:], rows[:N_QUERIES])
 
 
 # Runs
 
 
 @dataclass(frozen=True)
-class Run:
-    """One hasher on one set."""
+class Case:
+    """One method on one set at one length; seeds apart."""
 
     set: str
     most_rows: int | None
-    method: str
-    n_bits: int
-    seed: int
+    run: Run
 
-    def hasher(self) -> Any:
-        hasher = METHODS[self.method](self.n_bits)
-        seeds = [name for name in hasher.get_params() if own_name(name) == "random_state"]
-        return hasher.set_params(**dict.fromkeys(seeds, self.seed))
-
-    def key(self) -> Record:
-        """All that the result depends on, but for the version; no seed where there is no chance."""
-        every = self.hasher().get_params()
-        chance = any(own_name(name) == "random_state" for name in every)
-        named = {name: value for name, value in every.items() if own_name(name) not in APART}
-        return {
-            "set": self.set,
-            "rows": len(load(self.set, self.most_rows).database),
-            "queries": N_QUERIES,
-            "fraction": FRACTION,
-            "method": self.method,
-            "parameters": {name: plain(value) for name, value in named.items()},
-            "bits": self.n_bits,
-            "seed": self.seed if chance else None,
-        }
-
-    def measure(self) -> Record:
-        queries, database = load(self.set, self.most_rows)
-        relevant = truth(self.set, self.most_rows)
-        hasher = self.hasher()
-        started = time.perf_counter()
-        hasher.fit(database)
-        fitted = time.perf_counter()
-        codes = hasher.transform(database)
-        transformed = time.perf_counter()
-        both = hamming.histogram(hasher.transform(queries), codes, relevant, n_bits=self.n_bits)
-        return {
-            **self.key(),
-            "map": mean_average_precision(*both),
-            "fit_s": fitted - started,
-            "transform_s": transformed - fitted,
-            "version": densehash.__version__,
-        }
+    @property
+    def problem(self) -> Problem:
+        return problem_of(self.set, self.most_rows)
 
 
-APART = {"n_bits", "random_state", "verbose"}  # parameters that a key has elsewhere, or never
-
-
-def own_name(parameter: str) -> str:
-    """A parameter's name without those of the hashers around it."""
-    return parameter.rpartition("__")[2]
-
-
-def plain(value: object) -> object:
-    """A parameter's value as JSON has it; of a hasher inside another one, its class."""
-    return value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
-
-
-def planned(asked: argparse.Namespace) -> list[Run]:
-    """Seeds go last, so that a cut run has seen every method, and the time left is told well."""
+def planned(asked: argparse.Namespace) -> list[Case]:
     return [
-        Run(name, QUICK_ROWS if asked.quick else SETS[name], method, n_bits, seed)
-        for seed in range(asked.seeds)
+        Case(name, QUICK_ROWS if asked.quick else SETS[name], Run(method, n_bits))
         for name in asked.sets
         for n_bits in asked.bits
         for method in asked.methods
     ]
 
 
-# Records
+def measure_all(cases: list[Case], n_seeds: int, records: Records) -> None:
+    """Seeds go last, so that a cut run has seen every method."""
+    for seed in range(n_seeds):
+        for problem in dict.fromkeys((case.set, case.most_rows) for case in cases):
+            runs = [
+                replace(case.run, seed=seed)
+                for case in cases
+                if (case.set, case.most_rows) == problem
+            ]
+            complete(problem_of(*problem), runs, records, verbose=True)
 
 
-class Records:
-    """What was measured, by key; in a file if there is one."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._by_key: dict[str, Record] = {}
-        if path is not None and path.exists():
-            text = path.read_text(encoding="utf-8")
-            for line in text.splitlines():
-                try:
-                    self._keep(json.loads(line))
-                except (ValueError, KeyError, TypeError):
-                    say(f"A line of {path} is no record and is passed over: {line[:60]}")
-            if text and not text.endswith("\n"):  # it was cut while it was written
-                self._append("\n")
-
-    def _keep(self, record: Record) -> None:
-        self._by_key[name_of({field: record[field] for field in KEY})] = record
-
-    def _append(self, text: str) -> None:
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(text)
-
-    def add(self, record: Record) -> None:
-        self._append(json.dumps(record) + "\n")
-        self._keep(record)
-
-    def get(self, key: Record) -> Record | None:
-        return self._by_key.get(name_of(key))
+def refused(cases: list[Case], records: Records) -> Iterator[tuple[Case, str]]:
+    for case in cases:
+        found = Results(case.problem.identity, records).get(case.run)
+        if found is not None and found.refused is not None:
+            yield case, found.refused
 
 
-KEY = ("set", "rows", "queries", "fraction", "method", "parameters", "bits", "seed")
-
-
-def name_of(key: Record) -> str:
-    return json.dumps(key, sort_keys=True)
-
-
-def complete(runs: list[Run], records: Records) -> bool:
-    """Run what has no record yet; whether all of which something is required could be run."""
-    left: dict[str, Run] = {}
-    for run in runs:
-        if records.get(run.key()) is None:
-            left.setdefault(name_of(run.key()), run)
-    done = True
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Runs differ a lot: only the mean over all of them says how long the rest will take.
-    shown = Progress(*columns, console=notes, speed_estimate_period=1e9, disable=not left)
-    with shown as progress:
-        task = progress.add_task("", total=len(left))
-        for run in left.values():
-            doing = f"{run.set}, {run.n_bits} bits, {run.method}, seed {run.seed}"
-            progress.update(task, description=doing)
-            try:
-                records.add(run.measure())
-            except densehash.DensehashError as error:
-                say(f"{doing}: {error}", style="red")
-                done = done and not is_required(run)
-            progress.advance(task)
-    return done
-
-
-def is_required(run: Run) -> bool:
+def is_required(case: Case) -> bool:
     """Whether there is a verdict on it; PCAH, for one, may have more bits than a set features."""
+    run = case.run
     in_contest = any(
         run.method in (contest.winner, contest.loser) and run.n_bits in contest.bits
         for contest in CONTESTS
     )
-    return in_contest or authors_value(run) is not None
+    return in_contest or authors_value(case) is not None
 
 
-def authors_value(run: Run) -> Value | None:
-    if run.most_rows != SETS[run.set]:  # theirs are of whole sets
+def authors_value(case: Case) -> Value | None:
+    if case.most_rows != SETS[case.set]:  # theirs are of whole sets
         return None
-    return AUTHORS.get(run.set, {}).get(run.method, {}).get(run.n_bits)
+    return AUTHORS.get(case.set, {}).get(case.run.method, {}).get(case.run.n_bits)
 
 
 # Results
@@ -324,16 +185,19 @@ class Outcome:
         return self.ratio > self.contest.factor
 
 
-def results_of(runs: Iterable[Run], records: Records) -> Iterator[Result]:
-    groups: dict[Run, dict[str, float]] = {}
-    for run in runs:
-        record = records.get(run.key())
-        if record is not None:
-            groups.setdefault(replace(run, seed=0), {})[name_of(run.key())] = record["map"]
-    for run, by_key in groups.items():
-        maps = list(by_key.values())
-        value = Value(statistics.mean(maps), statistics.stdev(maps) if len(maps) > 1 else None)
-        yield Result(run.set, run.method, run.n_bits, value, len(maps), authors_value(run))
+def results_of(cases: Iterable[Case], n_seeds: int, records: Records) -> Iterator[Result]:
+    for case in cases:
+        results = Results(case.problem.identity, records)
+        found = results.mean(case.run, n_seeds, lambda each: each.mean_average_precision)
+        if found is not None:
+            yield Result(
+                case.set,
+                case.run.method,
+                case.run.n_bits,
+                Value(found.mean, found.spread),
+                found.n_seeds,
+                authors_value(case),
+            )
 
 
 def outcomes_of(results: list[Result]) -> Iterator[Outcome]:
@@ -383,13 +247,13 @@ class Sheet:
         return f"{self.title}\n\n{body}\n"
 
 
-def sheets(results: list[Result], outcomes: list[Outcome], runs: list[Run]) -> Iterator[Sheet]:
+def sheets(results: list[Result], outcomes: list[Outcome], cases: list[Case]) -> Iterator[Sheet]:
     bits = sorted({each.bits for each in results})
     heads = list(map(str, bits))
-    for name, most_rows in dict.fromkeys((run.set, run.most_rows) for run in runs):
+    for name, most_rows in dict.fromkeys((case.set, case.most_rows) for case in cases):
         mine = {(each.method, each.bits): each for each in results if each.set == name}
         methods = [method for method in METHODS if any((method, n) in mine for n in bits)]
-        n, d = load(name, most_rows).database.shape
+        n, d = problem_of(name, most_rows).base.shape
         yield Sheet(
             f"{name}, {n:,} × {d}: mean average precision",
             ["bits", *heads],
@@ -499,19 +363,23 @@ def write_json(target: str, results: list[Result], outcomes: list[Outcome]) -> N
 
 def main() -> int:
     asked = options()
-    runs = planned(asked)
+    cases = planned(asked)
     records = Records(asked.records)
     try:
-        all_done = complete(runs, records)
+        measure_all(cases, asked.seeds, records)
     except KeyboardInterrupt:
         say("Stopped." if asked.records is None else f"Stopped; {asked.records} has what was run.")
         return 130
-    results = list(results_of(runs, records))
+    all_done = True
+    for case, why in refused(cases, records):
+        say(f"{case.set}, {case.run.n_bits} bits, {case.run.method}: {why}", style="red")
+        all_done = all_done and not is_required(case)
+    results = list(results_of(cases, asked.seeds, records))
     outcomes = list(outcomes_of(results))
     if asked.json:
         write_json(asked.json, results, outcomes)
     if asked.json != "-":
-        for sheet in sheets(results, outcomes, runs):
+        for sheet in sheets(results, outcomes, cases):
             if asked.markdown:
                 sys.stdout.write(sheet.as_markdown() + "\n")
             else:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from accuracy import QUICK_ROWS, SETS, load, truth
+from accuracy import QUICK_ROWS, SETS, problem_of
 from scipy.ndimage import correlate1d
 from scipy.special import expit
 
@@ -144,9 +144,9 @@ def changed(values: dict[str, Any]) -> Iterator[None]:
 
 
 def mean_precision(hasher: Hasher, name: str, most_rows: int | None) -> float:
-    queries, database = load(name, most_rows)
-    asked, codes = hasher.transform(queries), hasher.transform(database)
-    both = hamming.histogram(asked, codes, truth(name, most_rows), n_bits=hasher.n_bits_)
+    problem = problem_of(name, most_rows)
+    asked, codes = hasher.transform(problem.queries), hasher.transform(problem.base)
+    both = hamming.histogram(asked, codes, problem.relevant, n_bits=hasher.n_bits_)
     return mean_average_precision(*both)
 
 
@@ -161,7 +161,7 @@ def measure(variant: Variant, asked: argparse.Namespace, name: str, n_bits: int)
             **{"n_steps": n_steps, **variant.options},
         )
         with changed(variant.inside):
-            hasher.fit(load(name, most_rows).database)
+            hasher.fit(problem_of(name, most_rows).base)
         found.append(mean_precision(hasher, name, most_rows))
     return statistics.mean(found)
 

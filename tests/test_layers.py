@@ -19,10 +19,10 @@ ROOMS = {
     "progress": set(),
     "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
-    "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows"},
+    "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"},
     "truth": {"checks", "errors", "parallel", "progress", "source"},
     "asymmetric": {"_native", "bits", "checks", "errors"},
-    "metrics": {"checks", "errors"},
+    "metrics": {"checks", "errors", "hamming", "parallel"},
     "datasets": {"checks", "errors", "progress", "source"},
     "report": {"errors"},
     "paper": {

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
-__all__ = ["bar"]
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["bar", "steps"]
 
 _PATIENCE = 2.0
 """Seconds after which a bar appears: what is over by then needs none."""
@@ -35,27 +39,8 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
     if not shown:
         yield lambda _: None
         return
-    from rich.console import Console  # noqa: PLC0415  most calls show nothing
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("of"),
-        TimeElapsedColumn(),
-    )
     begun, visible = time.monotonic(), False
-    progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
+    progress = _progress(auto_refresh=False)
     task = progress.add_task(label, total=total)
 
     def advance(amount: int) -> None:
@@ -72,3 +57,66 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
     finally:
         if visible:  # or an empty line would be printed
             progress.stop()
+
+
+@contextmanager
+def steps(
+    total: float, *, shown: bool
+) -> Iterator[Callable[[str, float], AbstractContextManager[None]]]:
+    """Show how far a list of long and unlike steps has come, with the time left.
+
+    Parameters
+    ----------
+    total : the cost of all steps, in any unit; the time left is told from it
+    shown : whether to show anything at all
+
+    Yields
+    ------
+    A function that takes a step's name and its cost, for a ``with`` block around the step.
+
+    Examples
+    --------
+    >>> with steps(3.0, shown=False) as begin:
+    ...     with begin("the first", 1.0):
+    ...         pass
+    """
+    if not shown or total <= 0:
+        yield lambda _label, _cost: nullcontext()
+        return
+    # Steps differ a lot: only the mean over all of them says how long the rest will take.
+    progress = _progress(auto_refresh=True, speed_estimate_period=1e9)
+    task = progress.add_task("", total=total)
+
+    @contextmanager
+    def begin(label: str, cost: float) -> Iterator[None]:
+        progress.update(task, description=label)
+        yield
+        progress.update(task, advance=cost)
+
+    with progress:
+        yield begin
+
+
+def _progress(*, auto_refresh: bool, speed_estimate_period: float = 30.0) -> Progress:
+    from rich.console import Console  # noqa: PLC0415  most calls show nothing
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("of"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        auto_refresh=auto_refresh,
+        speed_estimate_period=speed_estimate_period,
+    )

@@ -22,6 +22,7 @@ from densehash.checks import check_integer, check_vectors
 from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
+from densehash.source import Source
 
 __all__ = ["Rows", "tree_reduce"]
 
@@ -55,7 +56,7 @@ class Rows:
 
     Parameters
     ----------
-    X : real array of shape (n_rows, n_features), or what numpy makes one of
+    X : real array of shape (n_rows, n_features), a Source, or what numpy makes an array of
     verbose : whether passes that take long show a bar
     name : what errors call it
 
@@ -73,7 +74,7 @@ class Rows:
     array([ 90., 100.])
     """
 
-    def __init__(self, X: ArrayLike, *, verbose: bool = False, name: str = "X") -> None:
+    def __init__(self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X") -> None:
         self._array = check_vectors(X, name)
         self._name = name
         self._verbose = verbose

@@ -21,6 +21,7 @@ from densehash.checks import check_integer
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import Floats, Rows
+from densehash.source import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -46,12 +47,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     verbose: int
     random_state: int | RandomState | None = None
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
+    def fit(self, X: ArrayLike | Source, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
         """Learn from rows.
 
         Parameters
         ----------
-        X : real array of shape (n, d), or a memory map of one; finite
+        X : real array of shape (n, d), a memory map of one, or a Source; finite
         y : ignored
 
         Returns
@@ -79,12 +80,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise
         return self
 
-    def project(self, X: ArrayLike) -> NDArray[np.float32]:
+    def project(self, X: ArrayLike | Source) -> NDArray[np.float32]:
         """Margins of rows: how far, and on which side of its threshold, every bit lies.
 
         Parameters
         ----------
-        X : real array of shape (n, d); finite
+        X : real array of shape (n, d), or a Source; finite
 
         Returns
         -------
@@ -104,12 +105,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         rows.for_each(write, width=self._width(), label="projecting")
         return margins
 
-    def transform(self, X: ArrayLike, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    def transform(
+        self, X: ArrayLike | Source, *, out: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]:
         """Codes of rows.
 
         Parameters
         ----------
-        X : real array of shape (n, d); finite
+        X : real array of shape (n, d), or a Source; finite
         out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
             None makes a new one. After an error, some of its rows may have been written.
 
@@ -165,7 +168,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise InputError(f"random_state cannot be used: {error}") from None
         return state
 
-    def _check_rows(self, X: ArrayLike) -> Rows:
+    def _check_rows(self, X: ArrayLike | Source) -> Rows:
         check_is_fitted(self)
         rows = Rows(X)
         if rows.n_features != self.n_features_in_:

@@ -1,0 +1,101 @@
+"""``densehash compare``: which method suits my vectors."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from densehash.checks import check_integer
+from densehash.cli.app import app
+from densehash.cli.output import (
+    make_folder,
+    open_records,
+    parse_bits,
+    parse_methods,
+    show,
+    write_page,
+)
+from densehash.datasets import load
+from densehash.paper.compare import advice, compare, comparison_page, comparison_table
+from densehash.paper.problem import Problem
+from densehash.paper.studies import Plan
+
+__all__: list[str] = []
+
+
+@app.command(
+    "compare",
+    epilog="Examples: densehash compare vectors.npy | "
+    "densehash compare base.fvecs --queries query.fvecs --bits 64,128 --methods dsh,itq --json",
+)
+def _compare(
+    vectors: Annotated[
+        str, typer.Argument(help="A file of vectors, or the name of a set: try digits.")
+    ],
+    bits: Annotated[str, typer.Option(help="Code lengths.")] = "32,64,128",
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="A file of queries; without it, some rows are drawn and taken out."),
+    ] = None,
+    metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, as in lsh,dsh,itq; all hashers without it.")
+    ] = None,
+    candidates: Annotated[
+        int | None,
+        typer.Option(help="How many are re-ranked; a hundredth of the rows, 50 to 1000, without."),
+    ] = None,
+    n_queries: Annotated[int, typer.Option(help="How many queries at most.")] = 1000,
+    rows: Annotated[int | None, typer.Option(help="Draw so many rows; all without it.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds; means are shown.")] = 1,
+    key: Annotated[
+        str | None, typer.Option(help="An array or column inside the file, where it has several.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-compare"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+) -> None:
+    """Compare all methods on your own vectors, by the paper's protocol, and say which to take.
+
+    What was measured is kept in the folder of results: a run that was cut goes on where it
+    stopped, and a second one measures nothing anew.
+    """
+    plan = Plan(
+        parse_methods(methods), parse_bits(bits), check_integer(seeds, "--seeds", 1, 1000), ()
+    )
+    problem = Problem.of(
+        load(vectors, queries=queries, key=key),
+        metric=metric,
+        n_queries=n_queries,
+        most_rows=rows,
+        verbose=True,
+    )
+    folder = make_folder(out)
+    found = compare(problem, plan, open_records(folder), n_candidates=candidates, verbose=True)
+    command = shlex.join(["densehash", *sys.argv[1:]])
+    report = write_page(comparison_page(found, plan, command), folder)
+    if as_json:
+        answer = {
+            "set": problem.identity,
+            "k": found.k,
+            "candidates": found.n_candidates,
+            "lines": [asdict(line) for line in found.lines],
+            "refused": found.refused,
+            "advice": advice(found),
+            "report": report and str(report),
+        }
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    console = Console()
+    show(comparison_table(found), console)
+    for sentence in advice(found):
+        typer.echo(sentence)
+    for name, why in found.refused.items():
+        typer.echo(f"left out: {name}: {why}")
+    typer.echo(f"report   {report or 'none'}")

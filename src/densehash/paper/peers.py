@@ -1,0 +1,153 @@
+"""Codes of faiss at as many bytes a row, measured in the same way: the extra ``bench``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.errors import InputError, MissingExtraError
+from densehash.paper.problem import Problem
+from densehash.paper.rankings import rank_by_hamming, rank_summary
+from densehash.paper.records import Record, pack_array
+
+__all__ = ["available", "measure"]
+
+_N_LEVELS = 65536
+_BLOCK = 1 << 24  # distances at once
+_RABITQ_FACTORS = 64  # bits of a row that hold its two factors
+
+
+def available() -> bool:
+    """Whether faiss is installed.
+
+    Examples
+    --------
+    >>> available() in (True, False)
+    True
+    """
+    try:
+        import faiss  # noqa: F401, PLC0415
+    except ImportError:
+        return False
+    return True
+
+
+def measure(problem: Problem, method: str, n_bits: int) -> Record:
+    """Train a peer, encode with it, and rank the database by its own distances.
+
+    Parameters
+    ----------
+    problem : what it is measured on
+    method : one of PEERS
+    n_bits : of a row, all that is stored of it included
+
+    Returns
+    -------
+    A record as of :func:`densehash.paper.runs.measure`; of rankings by real numbers, what
+    :func:`densehash.paper.rankings.rank_summary` keeps
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"))
+    >>> measure(problem, "faiss LSH", 64)["bytes"]  # doctest: +SKIP
+    8
+    """
+    try:
+        import faiss  # noqa: PLC0415
+    except ImportError:
+        raise MissingExtraError(f"{method} needs faiss: pip install 'densehash[bench]'") from None
+    make = {"faiss LSH": _lsh, "faiss PQ": _pq, "faiss RaBitQ": _rabitq}[method]
+    vectors = np.ascontiguousarray(problem.vectors, np.float32)
+    asked = np.ascontiguousarray(problem.asked, np.float32)
+    index = make(faiss, vectors.shape[1], n_bits)
+    started = time.perf_counter()
+    index.train(vectors)
+    fitted = time.perf_counter()
+    index.add(vectors)
+    encoded = time.perf_counter()
+    begun = time.perf_counter()
+    codes = index.sa_encode(asked)
+    record: Record = {
+        "seconds": {
+            "fit": fitted - started,
+            "encode": encoded - fitted,
+            "queries": [time.perf_counter() - begun],
+        },
+        "bytes": int(index.sa_code_size()),
+    }
+    if method == "faiss LSH":
+        arrays = rank_by_hamming(codes, index.sa_encode(vectors), problem, n_bits)
+    else:
+        arrays = _rank_distances(partial(_all_distances, index, len(vectors)), asked, problem)
+    record["arrays"] = {name: pack_array(array) for name, array in arrays.items()}
+    return record
+
+
+def _lsh(faiss: Any, d: int, n_bits: int) -> Any:
+    return faiss.IndexLSH(d, n_bits, True, True)  # rotated, thresholds learnt: its best setting
+
+
+def _pq(faiss: Any, d: int, n_bits: int) -> Any:
+    """A byte for each part of a row; where rows do not divide so, they are rotated to fewer."""
+    parts = n_bits // 8
+    if n_bits % 8 or parts > d:
+        raise InputError(f"faiss PQ needs whole bytes, at most {d}, got {n_bits} bits")
+    width = d // parts * parts
+    quantizer = faiss.IndexPQ(width, parts, 8)
+    quantizer.pq.cp.min_points_per_centroid = 1  # or faiss writes to stderr on small sets
+    if width == d:
+        return quantizer
+    return faiss.IndexPreTransform(faiss.RandomRotationMatrix(d, width), quantizer)
+
+
+def _rabitq(faiss: Any, d: int, n_bits: int) -> Any:
+    """A bit for each principal direction, and two factors a row."""
+    width = n_bits - _RABITQ_FACTORS
+    if n_bits % 8 or not 0 < width <= d:
+        raise InputError(
+            f"faiss RaBitQ keeps {_RABITQ_FACTORS} bits of factors a row and 1 to {d} bits of "
+            f"directions, got {n_bits} bits in all"
+        )
+    rotated = faiss.IndexPreTransform(
+        faiss.RandomRotationMatrix(width, width), faiss.IndexRaBitQ(width)
+    )
+    rotated.prepend_transform(faiss.PCAMatrix(d, width))
+    return rotated
+
+
+def _all_distances(index: Any, n: int, asked: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of every query to every row: a range search that nothing is out of."""
+    limits, distances, positions = index.range_search(asked, float(np.finfo(np.float32).max))
+    found = np.empty((len(asked), n), np.float32)
+    for query in range(len(asked)):
+        part = slice(limits[query], limits[query + 1])
+        found[query, positions[part]] = distances[part]
+    return found
+
+
+def _rank_distances(
+    distances_of: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+    asked: NDArray[np.float32],
+    problem: Problem,
+) -> dict[str, NDArray[Any]]:
+    parts = []
+    step = max(1, _BLOCK // len(problem.base))
+    for start in range(0, len(asked), step):
+        distances = distances_of(asked[start : start + step])
+        low = distances.min(axis=1, keepdims=True)
+        high = distances.max(axis=1, keepdims=True)
+        scale = (_N_LEVELS - 1) / np.maximum(high - low, np.finfo(np.float32).tiny)
+        levels = ((distances - low) * scale).astype(np.int64)
+        for query, found in enumerate(levels, start):
+            every, relevant, near = (
+                np.bincount(chosen, minlength=_N_LEVELS)[np.newaxis]
+                for chosen in (found, found[problem.relevant[query]], found[problem.near[query]])
+            )
+            parts.append(rank_summary(every, relevant, near))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,181 @@
+"""A set of vectors, its queries and their true neighbours: what every method is measured on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.checks import check_choice, check_integer, check_vectors
+from densehash.datasets import DataSet
+from densehash.errors import InputError
+from densehash.truth import nearest
+
+__all__ = ["METRICS", "Problem"]
+
+METRICS = ("l2", "cosine", "ip")
+
+_BLOCK = 1 << 16  # rows
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Vectors, queries, and what counts as near.
+
+    Attributes
+    ----------
+    name, description : of the set
+    base : real array (n, d), the database
+    queries : real array (q, d)
+    metric : "l2", "cosine" or "ip" (inner product)
+    fraction : the nearest share of the database is true: the paper's 2 percent
+    k : how many nearest ones are to be found again after re-ranking
+    verbose : whether long passes show a bar
+    """
+
+    name: str
+    base: NDArray[Any]
+    queries: NDArray[Any]
+    metric: str = "l2"
+    fraction: float = 0.02
+    k: int = 10
+    description: str = ""
+    verbose: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        data: DataSet,
+        *,
+        metric: str = "l2",
+        n_queries: int = 1000,
+        most_rows: int | None = None,
+        verbose: bool = False,
+    ) -> Problem:
+        """The paper's protocol for a set: the queries are its own, or rows drawn at random.
+
+        Drawn rows leave the database. There are never more of them than a tenth of the rows.
+
+        Parameters
+        ----------
+        data : a set
+        metric : one of METRICS
+        n_queries : how many queries there are at most
+        most_rows : draw so many rows of the database and leave the rest; None takes all
+
+        Examples
+        --------
+        >>> from densehash.datasets import load
+        >>> problem = Problem.of(load("digits"), n_queries=100)
+        >>> problem.base.shape, problem.queries.shape
+        ((1697, 64), (100, 64))
+        """
+        check_choice(metric, "metric", METRICS)
+        check_integer(n_queries, "n_queries", 1)
+        base = check_vectors(data.base, "vectors")
+        if len(base) < 20:
+            raise InputError(f"{data.name} has {len(base)} rows, at least 20 are needed")
+        _check_finite(base, data.name)
+        rng = np.random.default_rng(0)
+        kept = (
+            None if most_rows is None else min(check_integer(most_rows, "most_rows", 20), len(base))
+        )
+        if data.queries is None:
+            order = rng.permutation(len(base))
+            n_drawn = min(n_queries, (kept or len(base)) // 10)
+            asked, rest = np.sort(order[:n_drawn]), np.sort(order[n_drawn:kept])
+            queries, rows = np.asarray(base[asked]), np.asarray(base[rest])
+        else:
+            queries = np.asarray(check_vectors(data.queries, "queries")[:n_queries])
+            if queries.shape[1] != base.shape[1]:
+                raise InputError(
+                    f"queries have {queries.shape[1]} features but {data.name} has {base.shape[1]}"
+                )
+            chosen = slice(None) if kept is None else np.sort(rng.permutation(len(base))[:kept])
+            rows = np.asarray(base[chosen])
+        return cls(
+            data.name,
+            np.ascontiguousarray(rows),
+            np.ascontiguousarray(queries),
+            metric,
+            k=min(10, len(rows)),
+            description=data.description,
+            verbose=verbose,
+        )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that tells this problem from others: a part of every record's key."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.base, self.queries):
+            for start in range(0, len(array), _BLOCK):
+                digest.update(array[start : start + _BLOCK].tobytes())
+        return {
+            "set": self.name,
+            "rows": self.base.shape[0],
+            "features": self.base.shape[1],
+            "dtype": self.base.dtype.str,
+            "queries": self.queries.shape[0],
+            "metric": self.metric,
+            "fraction": self.fraction,
+            "k": self.k,
+            "checksum": digest.hexdigest(),
+        }
+
+    @cached_property
+    def relevant(self) -> NDArray[np.int64]:
+        """Positions of the nearest share of each query, rising: (q, m)."""
+        return nearest(
+            self.queries,
+            self.base,
+            fraction=self.fraction,
+            metric=self.metric,
+            verbose=self.verbose,
+        )
+
+    @cached_property
+    def near(self) -> NDArray[np.int64]:
+        """Positions of the k nearest of each query, rising: (q, k)."""
+        return nearest(self.queries, self.base, k=self.k, metric=self.metric, verbose=self.verbose)
+
+    @cached_property
+    def vectors(self) -> NDArray[Any]:
+        """What hashers learn from, (n, d): Euclidean neighbours there are those of the metric."""
+        return self._as_euclidean[0]
+
+    @cached_property
+    def asked(self) -> NDArray[Any]:
+        """The queries beside :attr:`vectors`."""
+        return self._as_euclidean[1]
+
+    @cached_property
+    def _as_euclidean(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        if self.metric == "l2":
+            return self.base, self.queries
+        base, queries = self.base.astype(np.float32), self.queries.astype(np.float32)
+        lengths = np.linalg.norm(base, axis=1, keepdims=True)
+        if self.metric == "cosine":
+            return base / lengths, queries / np.linalg.norm(queries, axis=1, keepdims=True)
+        # One more feature makes all rows equally long; then the nearest is the one with the
+        # largest product (Bachrach and others, RecSys 2014). Queries have zero there.
+        longest = lengths.max()
+        missing = np.sqrt(np.maximum(longest**2 - lengths**2, 0))
+        zeros = np.zeros((len(queries), 1), np.float32)
+        return np.hstack([base, missing]), np.hstack([queries, zeros])
+
+
+def _check_finite(rows: NDArray[Any], name: str) -> None:
+    """Name the first bad row as the file numbers it, before rows are drawn."""
+    if rows.dtype.kind != "f":
+        return
+    for start in range(0, len(rows), _BLOCK):
+        finite = np.isfinite(rows[start : start + _BLOCK])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise InputError(
+                f"{name} must be finite, got NaN or infinity in row {start + row}, column {column}"
+            )

@@ -1,0 +1,94 @@
+"""Ranking the database for every query, and what is kept of a ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash import asymmetric, hamming
+from densehash.metrics import average_precision
+from densehash.paper.problem import Problem
+
+__all__ = ["rank_by_hamming", "rank_by_margins", "rank_summary"]
+
+_Arrays = dict[str, NDArray[Any]]
+
+
+def rank_by_hamming(
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], problem: Problem, n_bits: int
+) -> _Arrays:
+    """By Hamming distance.
+
+    Returns
+    -------
+    ``counts`` and ``relevant_counts`` int64 (q, n_bits + 1), how many codes and how many true ones
+    are at each distance; ``near`` int64 (q, k), the distances of the k nearest
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=50)
+    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
+    >>> rank_by_hamming(codes[:50], codes, problem, 8)["near"].shape
+    (50, 10)
+    """
+    counts, relevant_counts = hamming.histogram(query_codes, codes, problem.relevant, n_bits=n_bits)
+    differing = codes[problem.near] ^ query_codes[:, np.newaxis]
+    near = np.unpackbits(differing, axis=2).sum(axis=2, dtype=np.int64)
+    return {"counts": counts, "relevant_counts": relevant_counts, "near": near}
+
+
+def rank_by_margins(
+    margins: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
+) -> _Arrays:
+    """By the query's margins; what :func:`rank_summary` keeps.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=50)
+    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
+    >>> sorted(rank_by_margins(np.ones((50, 8), np.float32), codes, problem))
+    ['before', 'level', 'precision']
+    """
+    every, relevant = asymmetric.histogram(margins, codes, problem.relevant)
+    # The levels of the k nearest alone: a search among them, in which each query has its own k.
+    own = np.arange(problem.near.size).reshape(problem.near.shape)
+    nearest = asymmetric.histogram(margins, codes[problem.near.ravel()], own)[1]
+    return rank_summary(every, relevant, nearest)
+
+
+def rank_summary(
+    counts: NDArray[np.int64],
+    relevant_counts: NDArray[np.int64],
+    near_counts: NDArray[np.int64],
+) -> _Arrays:
+    """What is kept of a ranking by real numbers: its thousands of counts would be too long.
+
+    Parameters
+    ----------
+    counts, relevant_counts, near_counts : int64 (q, n_levels), of all codes, of true ones, and of
+        the k nearest
+
+    Returns
+    -------
+    ``precision`` float32 (q,), the average precision of each query; ``before`` and ``level`` int64
+    (q, k), how many codes come before each of its k nearest, and how many are level with it
+
+    Examples
+    --------
+    >>> found = rank_summary(np.array([[1, 2]]), np.array([[1, 1]]), np.array([[0, 1]]))
+    >>> found["before"], found["level"]
+    (array([[1]]), array([[2]]))
+    """
+    n_queries, n_levels = counts.shape
+    levels = np.tile(np.arange(n_levels), n_queries)
+    near = np.repeat(levels, near_counts.ravel()).reshape(n_queries, -1)
+    before = np.cumsum(counts, axis=1) - counts
+    return {
+        "precision": average_precision(counts, relevant_counts).astype(np.float32),
+        "before": np.take_along_axis(before, near, axis=1),
+        "level": np.take_along_axis(counts, near, axis=1),
+    }

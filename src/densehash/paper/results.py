@@ -1,0 +1,174 @@
+"""What follows from records: measures of one run, and their means over seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash import metrics
+from densehash.paper.records import Record, Records, unpack_array
+from densehash.paper.runs import Run
+
+__all__ = ["Measured", "Results", "Value"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over seeds.
+
+    Attributes
+    ----------
+    mean : of them
+    spread : their standard deviation; None of one seed
+    n_seeds : how many there are
+    """
+
+    mean: float
+    spread: float | None
+    n_seeds: int
+
+
+class Measured:
+    """Measures of one run, computed from its record when they are asked for.
+
+    Parameters
+    ----------
+    record : as :func:`densehash.paper.runs.measure` makes it
+    n_queries, n_rows : of the problem
+    """
+
+    def __init__(self, record: Record, n_queries: int, n_rows: int) -> None:
+        self._record = record
+        self._n_queries = n_queries
+        self._n_rows = n_rows
+        self.machine: str = record["machine"]
+        self.refused: str | None = record.get("refused")
+
+    def _array(self, name: str) -> NDArray[Any]:
+        return unpack_array(self._record["arrays"][name])
+
+    @cached_property
+    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        counts, relevant = self._array("counts"), self._array("relevant_counts")
+        return counts.astype(np.int64), relevant.astype(np.int64)
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes of a code."""
+        return int(self._record["bytes"])
+
+    @property
+    def fit_seconds(self) -> float:
+        """Training time, as the paper has it."""
+        return float(self._record["seconds"]["fit"])
+
+    @property
+    def encode_seconds(self) -> float:
+        """Time of hashing one row of the database, among all."""
+        return float(self._record["seconds"]["encode"]) / self._n_rows
+
+    @property
+    def query_seconds(self) -> float:
+        """Test time, as the paper has it: of hashing one query, among all; the best of five."""
+        return float(min(self._record["seconds"]["queries"])) / self._n_queries
+
+    @cached_property
+    def mean_average_precision(self) -> float:
+        """Of the ranking by Hamming distance, or of a peer's own ranking."""
+        if "precision" in self._record["arrays"]:
+            return float(self._array("precision").mean(dtype=np.float64))
+        return metrics.mean_average_precision(*self._counts)
+
+    @cached_property
+    def asymmetric_mean_average_precision(self) -> float:
+        """Of the ranking by the query's margins."""
+        return float(self._array("asymmetric_precision").mean(dtype=np.float64))
+
+    @cached_property
+    def precision_recall(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Precision and recall within each Hamming radius."""
+        return metrics.precision_recall(*self._counts)
+
+    def precision_within(self, radius: int) -> float:
+        """Precision of a lookup of all codes within a Hamming radius."""
+        return float(metrics.precision_within(*self._counts, radius=radius))
+
+    def recall(self, n_candidates: int) -> float:
+        """Share of the k nearest among the first candidates, which exact re-ranking then finds."""
+        if "before" in self._record["arrays"]:
+            return self._recall_of("", n_candidates)
+        near = self._array("near").astype(np.int64)
+        return float(metrics.recall_after_reranking(self._counts[0], near, n_candidates))
+
+    def asymmetric_recall(self, n_candidates: int) -> float:
+        """The same, where candidates are ranked by the query's margins."""
+        return self._recall_of("asymmetric_", n_candidates)
+
+    def _recall_of(self, prefix: str, n_candidates: int) -> float:
+        before = self._array(f"{prefix}before").astype(np.float64)
+        level = self._array(f"{prefix}level").astype(np.float64)
+        return float(np.clip((n_candidates - before) / level, 0, 1).mean())
+
+
+class Results:
+    """Records of one problem, by run.
+
+    Parameters
+    ----------
+    identity : of the problem
+    records : that hold its measurements
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> from densehash.paper.problem import Problem
+    >>> from densehash.paper.runs import measure
+    >>> problem, records = Problem.of(load("digits"), n_queries=50), Records(None)
+    >>> for seed in range(2):
+    ...     run = Run("LSH", 8, seed=seed)
+    ...     records.add(run.key(problem.identity), measure(problem, run))
+    >>> results = Results(problem.identity, records)
+    >>> value = results.mean(Run("LSH", 8), 2, lambda measured: measured.recall(100))
+    >>> 0 < value.mean < 1, value.n_seeds
+    (True, 2)
+    """
+
+    def __init__(self, identity: Mapping[str, Any], records: Records) -> None:
+        self.identity = identity
+        self._records = records
+        self._made: dict[Run, Measured | None] = {}
+
+    def get(self, run: Run) -> Measured | None:
+        """The run's measures, or None where it has not been run."""
+        if run not in self._made:
+            record = self._records.get(run.key(self.identity))
+            n_rows = run.n_rows or self.identity["rows"]
+            self._made[run] = (
+                None if record is None else Measured(record, self.identity["queries"], n_rows)
+            )
+        return self._made[run]
+
+    def seeds(self, run: Run, n_seeds: int) -> Iterable[Measured]:
+        """What was measured and not refused, of several seeds; once where there is no chance."""
+        seen = set()
+        for seed in range(n_seeds):
+            each = replace(run, seed=seed)
+            seen_as = each.key(self.identity)["seed"]
+            measured = self.get(each)
+            if measured is not None and measured.refused is None and seen_as not in seen:
+                seen.add(seen_as)
+                yield measured
+
+    def mean(self, run: Run, n_seeds: int, measure: Callable[[Measured], float]) -> Value | None:
+        """The mean of a measure over seeds, or None where nothing was measured."""
+        values = [measure(measured) for measured in self.seeds(run, n_seeds)]
+        if not values:
+            return None
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return Value(statistics.mean(values), spread, len(values))

@@ -1,0 +1,97 @@
+"""Running what has no record yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from densehash.paper.methods import COSTS, PEERS
+from densehash.paper.problem import Problem
+from densehash.paper.records import Records
+from densehash.paper.results import Results
+from densehash.paper.runs import Run, measure
+from densehash.paper.studies import Plan, runs_of
+from densehash.progress import steps
+
+__all__ = ["complete", "planned", "run_plan"]
+
+
+def run_plan(
+    problem: Problem, plan: Plan, records: Records | None = None, *, verbose: bool = False
+) -> Results:
+    """Run all of a plan that has no record yet, and return the results of all of it.
+
+    Parameters
+    ----------
+    problem : what the methods are measured on
+    plan : how much is run
+    records : where measurements are kept; None keeps them in memory
+    verbose : whether to show a bar
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> plan = Plan(("DSH",), (16,), n_seeds=1, parts=("2",))
+    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
+    >>> results.get(plan.run("DSH", 16)).bytes_a_row
+    2
+    """
+    records = Records(None) if records is None else records
+    complete(problem, planned(plan, problem), records, verbose=verbose)
+    return Results(problem.identity, records)
+
+
+def planned(plan: Plan, problem: Problem) -> list[Run]:
+    """All runs of a plan, each once.
+
+    Seeds go last, so that a run that was cut has seen every method.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"))
+    >>> plan = Plan(methods=("LSH", "PCAH"), bits=(16, 32), n_seeds=2, parts=("2",))
+    >>> [(run.method, run.n_bits, run.seed) for run in planned(plan, problem)]
+    [('LSH', 16, 0), ('LSH', 32, 0), ('PCAH', 16, 0), ('PCAH', 32, 0), ('LSH', 16, 1), \
+('LSH', 32, 1)]
+    """
+    every = [
+        run
+        for study in plan.studies()
+        for method in study.methods
+        if method in plan.methods
+        for _, run in runs_of(study, plan, method, problem.identity)
+    ]
+    runs: dict[str, Run] = {}
+    for seed in range(plan.n_seeds):
+        for run in every:
+            if seed == 0 or run.method not in PEERS:
+                seeded = replace(run, seed=seed)
+                runs.setdefault(repr(seeded.key(problem.identity)), seeded)
+    return list(runs.values())
+
+
+def complete(
+    problem: Problem, runs: Iterable[Run], records: Records, *, verbose: bool = False
+) -> int:
+    """Run what has no record yet; how many runs that were.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem, records = Problem.of(load("digits"), n_queries=50), Records(None)
+    >>> runs = [Run("LSH", 8), Run("PCAH", 8)]
+    >>> complete(problem, runs, records), complete(problem, runs, records)
+    (2, 0)
+    """
+    left = [run for run in runs if records.get(run.key(problem.identity)) is None]
+    with steps(sum(map(_cost, left)), shown=verbose) as begin:
+        for run in left:
+            what = f"{problem.name}, {run.n_bits} bits, {run.method}, seed {run.seed}"
+            with begin(what, _cost(run)):
+                records.add(run.key(problem.identity), measure(problem, run))
+    return len(left)
+
+
+def _cost(run: Run) -> float:
+    return COSTS.get(run.method, 1)

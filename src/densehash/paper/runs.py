@@ -1,0 +1,168 @@
+"""One run: a method that learns from a set and is measured on it."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from densehash.errors import InputError
+from densehash.hashers import Hasher
+from densehash.paper.methods import PEERS, make_hasher
+from densehash.paper.problem import Problem
+from densehash.paper.rankings import rank_by_hamming, rank_by_margins
+from densehash.paper.records import Record, pack_array
+from densehash.parallel import n_threads
+
+__all__ = ["Run", "machine", "measure"]
+
+_REPEATS = 5  # of hashing the queries, which takes milliseconds
+
+_Parameter = tuple[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method in one setting, with one seed.
+
+    Attributes
+    ----------
+    method : one of METHODS or PEERS
+    n_bits : length of its codes; of a peer, of its bytes a row
+    seed : draws whatever it draws
+    parameters : names and values of others than its defaults
+    n_rows, n_features : it learns from the first ones only; None stands for all
+    ranks : whether the database is ranked, too; else times alone are measured
+    asymmetric : whether it is also ranked by the margins of the query
+    """
+
+    method: str
+    n_bits: int
+    seed: int = 0
+    parameters: tuple[_Parameter, ...] = ()
+    n_rows: int | None = None
+    n_features: int | None = None
+    ranks: bool = True
+    asymmetric: bool = False
+
+    def hasher(self) -> Hasher:
+        """The hasher, not fitted."""
+        return make_hasher(
+            self.method, self.n_bits, seed=self.seed, parameters=dict(self.parameters)
+        )
+
+    def key(self, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """The full specification of the run on a problem, by the problem's identity.
+
+        Without a seed where there is no chance, so that such a run is made once.
+
+        Examples
+        --------
+        >>> Run("PCAH", 8, seed=3).key({"set": "digits"})["seed"] is None
+        True
+        """
+        names: dict[str, object] = {}
+        chance = True
+        if self.method not in PEERS:
+            every = self.hasher().get_params()
+            chance = any(_own_name(name) == "random_state" for name in every)
+            names = {name: _plain(every[name]) for name in every if _own_name(name) not in _APART}
+        return {
+            **identity,
+            "method": self.method,
+            "bits": self.n_bits,
+            "seed": self.seed if chance else None,
+            "parameters": names,
+            "learns_rows": self.n_rows,
+            "learns_features": self.n_features,
+            "ranks": self.ranks,
+            "asymmetric": self.asymmetric,
+            "version": version("densehash"),
+        }
+
+
+_APART = {"n_bits", "random_state", "verbose"}  # what a key has elsewhere, or never
+
+
+def _own_name(parameter: str) -> str:
+    """A parameter's name without those of the hashers around it."""
+    return parameter.rpartition("__")[2]
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it; of a hasher inside another one, its class."""
+    return value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
+
+
+def measure(problem: Problem, run: Run) -> Record:
+    """Run a method on a problem; what came out, raw.
+
+    Returns
+    -------
+    A record: ``seconds``, where and with how many threads; with ``ranks``, of each query the
+    number of codes at each distance (``counts``), of true ones among them (``relevant_counts``),
+    and the distances of its k nearest (``near``). A method that refuses the problem, say for
+    having too few features, gives the reason as ``refused``.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=50)
+    >>> measured = measure(problem, Run("PCAH", 8))
+    >>> measured["arrays"]["counts"]["shape"]
+    [50, 9]
+    >>> measure(problem, Run("PCAH", 128))["refused"]
+    'PCAH has at most one bit a feature: n_bits must be from 1 to 64 for 64 feature(s), got 128'
+    """
+    record: Record = {"machine": machine(), "threads": n_threads()}
+    try:
+        if run.method in PEERS:
+            from densehash.paper import peers  # noqa: PLC0415  an extra
+
+            return {**record, **peers.measure(problem, run.method, run.n_bits)}
+        return {**record, **_measure_hasher(problem, run)}
+    except InputError as error:
+        return {**record, "refused": str(error)}
+
+
+def machine() -> str:
+    """The machine, in a few words.
+
+    Examples
+    --------
+    >>> machine().startswith(platform.system())
+    True
+    """
+    return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def _measure_hasher(problem: Problem, run: Run) -> Record:
+    hasher = run.hasher()
+    vectors = problem.vectors[: run.n_rows, : run.n_features]
+    asked = problem.asked[:, : run.n_features]
+    started = time.perf_counter()
+    hasher.fit(vectors)
+    fitted = time.perf_counter()
+    codes = hasher.transform(vectors)
+    encoded = time.perf_counter()
+    query_codes = hasher.transform(asked)
+    query_seconds = []
+    for _ in range(_REPEATS):
+        begun = time.perf_counter()
+        hasher.transform(asked)
+        query_seconds.append(time.perf_counter() - begun)
+    record: Record = {
+        "seconds": {"fit": fitted - started, "encode": encoded - fitted, "queries": query_seconds},
+        "bytes": codes.shape[1],
+    }
+    if not run.ranks:
+        return record
+    arrays = rank_by_hamming(query_codes, codes, problem, run.n_bits)
+    if run.asymmetric:
+        found = rank_by_margins(hasher.project(asked), codes, problem)
+        arrays |= {f"asymmetric_{name}": array for name, array in found.items()}
+    record["arrays"] = {name: pack_array(array) for name, array in arrays.items()}
+    return record

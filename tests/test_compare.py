@@ -1,0 +1,207 @@
+"""Comparing methods on anybody's vectors, from Python and from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hasher_cases import mixture
+from test_cli import run
+
+from densehash.cli import output
+from densehash.datasets import DataSet
+from densehash.errors import InputError, MissingExtraError
+from densehash.paper.compare import Comparison, Line, advice, compare, comparison_page
+from densehash.paper.problem import Problem
+from densehash.paper.records import Records
+from densehash.paper.results import Results
+from densehash.paper.studies import Plan
+from densehash.report import Figure
+
+PLAN = Plan(("LSH", "PCAH", "ITQ"), (8, 16), 1, ())
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.npy"
+    np.save(path, mixture(600).astype(np.float32))
+    return path
+
+
+def a_problem() -> Problem:
+    return Problem.of(DataSet("mixture", mixture(800), None), n_queries=40)
+
+
+def test_lines_are_ranked_by_recall_within_a_length() -> None:
+    found = compare(a_problem(), PLAN, Records(None))
+    assert [line.n_bits for line in found.lines] == [8] * 3 + [16] * 3
+    for n_bits in (8, 16):
+        recalls = [line.recall for line in found.lines if line.n_bits == n_bits]
+        assert recalls == sorted(recalls, reverse=True)
+    assert {line.bytes_a_row for line in found.lines} == {1, 2}
+    assert all(0 < line.mean_average_precision < 1 for line in found.lines)
+    assert all(line.fit_seconds > 0 and line.encode_seconds > 0 for line in found.lines)
+
+
+def test_more_candidates_find_more() -> None:
+    problem, records = a_problem(), Records(None)
+    few = compare(problem, PLAN, records, n_candidates=20)
+    many = compare(problem, PLAN, records, n_candidates=200)
+    by_name = {(line.method, line.n_bits): line.recall for line in few.lines}
+    for line in many.lines:
+        assert line.recall > by_name[line.method, line.n_bits]
+
+
+def test_what_is_refused_is_told_and_the_rest_is_compared() -> None:
+    found = compare(a_problem(), Plan(("PCAH", "LSH"), (32,), 1, ()), Records(None))
+    assert [line.method for line in found.lines] == ["LSH"]
+    assert "24" in found.refused["PCAH, 32 bits"]
+    with pytest.raises(
+        InputError, match="no method could be run on mixture: PCAH, 32 bits: PCAH has"
+    ):
+        compare(a_problem(), Plan(("PCAH",), (32,), 1, ()), Records(None))
+
+
+@pytest.mark.parametrize("candidates", [0, 9, 761])
+def test_candidates_that_cannot_be(candidates: int) -> None:
+    with pytest.raises(InputError, match="candidates must be"):
+        compare(a_problem(), PLAN, Records(None), n_candidates=candidates)
+
+
+def made(*lines: Line) -> Comparison:
+    return Comparison(lines, {}, 100, 10, Results({}, Records(None)))
+
+
+def test_advice_names_the_best_the_fastest_and_the_shortest() -> None:
+    best = Line("Refined(DSH)", 128, 0.6, 0.98, 0.981, 20.0, 1e-6, 16)
+    fast = Line("ITQ", 128, 0.6, 0.95, 0.96, 4.0, 1e-6, 16)
+    short = Line("Refined(DSH)", 64, 0.5, 0.94, 0.95, 10.0, 1e-6, 8)
+    poor = Line("LSH", 64, 0.2, 0.40, 0.50, 0.1, 1e-6, 8)
+    sentences = advice(made(poor, short, best, fast))
+    assert sentences[0].startswith("Refined(DSH) at 128 bits finds most: 98.0%")
+    assert "ITQ finds nearly as much (95.0%) and learns in 4 s instead of 20 s." in sentences
+    assert "Refined(DSH) finds nearly as much with 64 bits (94.0%)." in sentences
+    assert not any("margins" in sentence for sentence in sentences)
+    assert any("No method finds half" in sentence for sentence in advice(made(poor)))
+    assert any("40.0% to 50.0%" in sentence for sentence in advice(made(poor)))
+
+
+def test_the_page_has_a_figure_for_each_question() -> None:
+    found = compare(a_problem(), PLAN, Records(None))
+    page = comparison_page(found, PLAN, "densehash compare x.npy")
+    figures = [item for section in page.sections for item in section.items]
+    names = [figure.name for figure in figures]
+    assert len(set(names)) == len(names)
+    assert {"recall-mixture-8", "recall-mixture-16", "map-mixture", "fit-mixture"} <= set(names)
+    assert all(figure.series for figure in figures if isinstance(figure, Figure))
+    assert page.facts["command"] == "densehash compare x.npy"
+
+
+# The command
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, err = run(capsys, "compare", *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_json_is_all_there_is_on_stdout(
+    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--bits", "8,16", "--methods", "lsh,itq", "--out", str(out)]
+    found = asked(capsys, str(vectors), *options)
+    assert [line["method"] for line in found["lines"]].count("ITQ") == 2
+    assert found["set"]["set"] == "mine"
+    assert found["advice"]
+    before = (out / "records.jsonl").read_bytes()
+    assert asked(capsys, str(vectors), *options)["lines"] == found["lines"]
+    assert (out / "records.jsonl").read_bytes() == before
+    assert json.loads((out / "report.json").read_text())["title"] == "Which hasher for mine"
+
+
+def test_the_table_is_on_stdout(
+    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
+) -> None:
+    options = ["--bits", "8", "--methods", "lsh", "--out", str(tmp_path / "out")]
+    code, out, _ = run(capsys, "compare", str(vectors), *options)
+    assert code == 0
+    assert "LSH" in out
+    assert "finds most" in out
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+def test_metrics_and_query_files(
+    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path, metric: str
+) -> None:
+    queries = tmp_path / "queries.npy"
+    np.save(queries, mixture(700)[600:].astype(np.float32))
+    options = ["--bits", "16", "--methods", "itq", "--out", str(tmp_path / "out")]
+    found = asked(capsys, str(vectors), "--queries", str(queries), "--metric", metric, *options)
+    assert found["set"]["metric"] == metric
+    assert (found["set"]["rows"], found["set"]["queries"]) == (600, 100)
+
+
+def test_without_the_extra_there_is_a_table_and_a_word_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+    vectors: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object) -> None:
+        raise MissingExtraError("pip install 'densehash[report]'")
+
+    monkeypatch.setattr(output, "write_report", missing)
+    options = ["--bits", "8", "--methods", "lsh", "--out", str(tmp_path / "out")]
+    code, out, err = run(capsys, "compare", str(vectors), *options)
+    assert code == 0
+    assert "LSH" in out
+    assert "densehash[report]" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.npy"], "missing.npy"),
+        (["digits", "--bits", "32,x"], "--bits must be numbers from 1 to 4096"),
+        (["digits", "--bits", "0"], "--bits must be"),
+        (["digits", "--bits", "99999"], "--bits must be"),
+        (["digits", "--methods", "DHS"], "there is no method 'DHS'"),
+        (["digits", "--metric", "l1"], "metric must be 'l2' or 'cosine' or 'ip'"),
+        (["digits", "--seeds", "0"], "--seeds must be"),
+        (["digits", "--queries", "missing.npy"], "missing.npy"),
+        (["digits", "--rows", "3"], "most_rows must be"),
+        (["digits", "--candidates", "1", "--methods", "lsh"], "candidates must be"),
+        ([], "VECTORS"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, "compare", *arguments, "--out", str(tmp_path / "out"))
+    assert (code, out) == (2, "")
+    assert err.startswith("densehash: ")
+    assert err.count("\n") == 1
+    assert message.lower() in err.lower()
+
+
+def test_a_file_in_the_place_of_the_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("")
+    code, out, err = run(capsys, "compare", "digits", "--out", str(tmp_path / "out"))
+    assert (code, out) == (2, "")
+    assert "cannot be written to" in err
+
+
+def test_not_a_number_is_named_by_its_row(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = mixture(600).copy()
+    rows[123, 4] = np.nan
+    np.save(tmp_path / "bad.npy", rows)
+    code, out, err = run(capsys, "compare", str(tmp_path / "bad.npy"), "--out", str(tmp_path / "o"))
+    assert (code, out) == (2, "")
+    assert "123" in err
