@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "asymmetric.hpp"
 #include "search.hpp"
 
 namespace nb = nanobind;
@@ -16,6 +17,7 @@ namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Positions = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using TableArray = nb::ndarray<const uint16_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 Codes view(const Bytes& array) { return {array.data(), array.shape(0), array.shape(1)}; }
 
 const Kernels& kernels_named(const std::string& name) {
@@ -118,6 +120,31 @@ nb::tuple histograms_of(const Bytes& queries, const Bytes& codes, const Position
   return nb::make_tuple(counts.array, relevant_counts.array);
 }
 
+nb::object table_histogram_of(const TableArray& tables, const Bytes& codes, size_t n_levels,
+                              unsigned shift, size_t n_threads) {
+  const Tables t{tables.data(), tables.shape(0), tables.shape(1), n_levels, shift};
+  const Codes c = view(codes);
+  const Output<int64_t> counts("zeros", t.count, n_levels);
+  without_lock(n_threads, [&](Control& control) {
+    table_histogram(t, c, nullptr, control, counts.data);
+  });
+  return counts.array;
+}
+
+nb::tuple table_histograms_of(const TableArray& tables, const Bytes& codes,
+                              const Positions& limits, const Positions& positions,
+                              size_t n_levels, unsigned shift, size_t n_threads) {
+  const Tables t{tables.data(), tables.shape(0), tables.shape(1), n_levels, shift};
+  const Codes c = view(codes);
+  const Output<int64_t> counts("zeros", t.count, n_levels);
+  const Output<int64_t> relevant_counts("zeros", t.count, n_levels);
+  const Relevant relevant{limits.data(), positions.data(), relevant_counts.data};
+  without_lock(n_threads, [&](Control& control) {
+    table_histogram(t, c, &relevant, control, counts.data);
+  });
+  return nb::make_tuple(counts.array, relevant_counts.array);
+}
+
 nb::tuple instruction_sets() {
   nb::list names;
   for (const char* const* name = kernel_names(); *name != nullptr; ++name) names.append(*name);
@@ -129,12 +156,17 @@ nb::tuple instruction_sets() {
 
 NB_MODULE(_native, module) {
   using namespace densehash;
-  module.doc() = "Hamming kernels; called through densehash.hamming, which checks what comes in.";
+  module.doc() = "Kernels; called through densehash.hamming and densehash.asymmetric, which check "
+                 "what comes in.";
   module.def("top_k", top_k_of, "queries"_a, "codes"_a, "k"_a, "n_threads"_a, "simd"_a);
   module.def("within", within_of, "queries"_a, "codes"_a, "radius"_a, "n_threads"_a, "simd"_a);
   module.def("distances", distances_of, "queries"_a, "codes"_a, "n_threads"_a, "simd"_a);
   module.def("histogram", histogram_of, "queries"_a, "codes"_a, "n_threads"_a, "simd"_a);
   module.def("histograms", histograms_of, "queries"_a, "codes"_a, "limits"_a, "positions"_a,
              "n_threads"_a, "simd"_a);
+  module.def("table_histogram", table_histogram_of, "tables"_a, "codes"_a, "n_levels"_a,
+             "shift"_a, "n_threads"_a);
+  module.def("table_histograms", table_histograms_of, "tables"_a, "codes"_a, "limits"_a,
+             "positions"_a, "n_levels"_a, "shift"_a, "n_threads"_a);
   module.def("instruction_sets", instruction_sets);
 }

@@ -23,4 +23,20 @@ def histograms(
     n_threads: int,
     simd: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def table_histogram(
+    tables: NDArray[np.uint16],
+    codes: NDArray[np.uint8],
+    n_levels: int,
+    shift: int,
+    n_threads: int,
+) -> NDArray[np.int64]: ...
+def table_histograms(
+    tables: NDArray[np.uint16],
+    codes: NDArray[np.uint8],
+    limits: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    n_levels: int,
+    shift: int,
+    n_threads: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 def instruction_sets() -> tuple[str, ...]: ...

@@ -1,44 +1,85 @@
-"""Exact Euclidean neighbours: the truth that codes are measured against.
+"""Exact neighbours: the truth that codes are measured against.
 
-Rows are read in blocks, and most are ruled out by one matrix product a block, in float64. A
-product rounds differently from machine to machine, so wherever its error could decide, the
-squared differences themselves are summed. Every answer is therefore that of the plain sum, with
-ties by position, for any number of threads.
+Rows are read in blocks. One matrix product a block, in float32 where that tells most rows apart,
+bounds every distance from below and from above, by all that such a product can err. Rows that the
+bounds leave in doubt are compared by the plain sum in float64. Every answer is therefore that of
+the plain sum, with ties by position, for any number of threads.
+
+==========  =================================================================================
+metric      the plain sum; the least is the nearest
+==========  =================================================================================
+``l2``      the sum of ``(x - q)²``: exact for integers of up to 16 bits
+``ip``      minus the sum of ``x q``: likewise
+``cosine``  ``-p |p| / s``, p the sum of ``x q`` and s that of ``x²``: ordered as cosines are, and
+            for integers of up to 8 bits equal where cosines are (in up to 1,400 features)
+==========  =================================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import check_integer, check_vectors
+from densehash.checks import check_choice, check_integer, check_vectors
 from densehash.errors import InputError
+from densehash.parallel import map_in_order, n_threads, one_blas_thread
+from densehash.progress import bar
+from densehash.source import Source
 
-__all__ = ["nearest"]
+__all__ = ["METRICS", "nearest"]
 
-_BLOCK = 2**21  # numbers in a block of rows and in a block of distances: 16 MiB of float64 each
+METRICS = ("l2", "cosine", "ip")
+"""What nearest means: least Euclidean distance, least angle, or largest inner product."""
+
+Floats = NDArray[np.floating]
+Positions = NDArray[np.integer]
+Prepared = TypeVar("Prepared")
+
+_BLOCK = 2**22  # numbers in a block of rows: 32 MiB of float64
+_MOST_BLOCK_ROWS = 2**16
+_CHUNK = 2**21  # distances that a thread holds
+_ROOM = 2**20  # candidates that all queries together hold, beside twice their neighbours
 _LONGEST = 1e150  # squared distances of longer rows could overflow
+_LONGEST_SINGLE = 1e18  # the same in float32
 
 
 def nearest(
-    queries: ArrayLike, X: ArrayLike, *, fraction: float | None = None, k: int | None = None
+    queries: ArrayLike | Source,
+    X: ArrayLike | Source,
+    *,
+    fraction: float | None = None,
+    k: int | None = None,
+    metric: str = "l2",
+    ordered: bool = False,
+    verbose: bool = False,
 ) -> NDArray[np.int64]:
     """Find the m nearest rows of every query: m = k, or a fraction of all rows.
 
-    The distance is the sum of squared differences in float64: exact for integers of up to 16
-    bits. Rows at equal distance go by position. Beside the result, this takes memory for twice
-    its size and some 64 MiB, however many rows there are.
+    Rows at equal distance go by position. Beside the result, this takes memory for three times
+    its size (five times, where float32 does not do) and some 200 MiB, however many rows there
+    are. Blocks of ``X`` are read once, and those that hold rows in doubt a second time.
 
     Parameters
     ----------
     queries : real array (q, d), finite
-    X : real array (n, d), or a memory map of one; finite
+    X : real array (n, d), a memory map of one, or a Source; finite
     fraction : above 0, at most 1; m is ``max(1, round(fraction * n))``
     k : from 1 to n; m is k. Exactly one of ``fraction`` and ``k`` is given.
+    metric : "l2", "cosine", or "ip", the inner product, the largest of which is the nearest. For
+        "cosine", a row or a query that is all zero is an error.
+    ordered : whether the nearest come first, equally near ones by position; or all by position
+    verbose : whether a search that takes long shows a bar
 
     Returns
     -------
-    positions : int64 (q, m), positions in ``X``, rising (not by distance)
+    positions : int64 (q, m), positions in ``X``; rising, unless ``ordered``
 
     Examples
     --------
@@ -49,91 +90,349 @@ def nearest(
            [1, 3]])
     >>> nearest([[2.0]], X, fraction=0.6)
     array([[0, 2, 4]])
+    >>> nearest([[2.0], [8.0]], X, k=2, ordered=True)
+    array([[2, 4],
+           [3, 1]])
+    >>> nearest([[2.0]], X, k=2, metric="ip")
+    array([[1, 3]])
     """
     rows, asked = check_vectors(X, "X"), check_vectors(queries, "queries")
     if asked.shape[1] != rows.shape[1]:
         raise InputError(f"queries have {asked.shape[1]} features but X has {rows.shape[1]}")
+    check_choice(metric, "metric", METRICS)
     m = _how_many(len(rows), fraction, k)
-    asked, lengths = _read(asked, "queries", 0, len(asked))
-    near = [np.empty(0, np.float64)] * len(asked)
-    where = [np.empty(0, np.int64)] * len(asked)
-    limits = np.full(len(asked), np.inf)  # beyond it, a row cannot be among the nearest
-
-    step = max(1, _BLOCK // rows.shape[1])
-    for start in range(0, len(rows), step):
-        block, squares = _read(rows, "X", start, start + step)
-        at_once = max(1, _BLOCK // len(block))
-        for first in range(0, len(asked), at_once):
-            some = slice(first, first + at_once)
-            # |q - x|² = |q|² - 2 q.x + |x|²
-            distances = (-2 * asked[some]) @ block.T
-            distances += lengths[some, np.newaxis]
-            distances += squares
-            for query, found in enumerate(distances, first):
-                hits = np.flatnonzero(found <= limits[query])
-                if hits.size:
-                    near[query], where[query], limits[query] = _nearest_of(
-                        np.concatenate([near[query], found[hits]]),
-                        np.concatenate([where[query], hits + start]),
-                        m,
-                        asked[query],
-                        rows,
-                    )
-    return np.array(where, dtype=np.int64)
+    return _Search(rows, asked, m, metric, verbose=verbose).nearest(ordered=ordered)
 
 
-def _nearest_of(
-    distances: NDArray[np.float64],
-    positions: NDArray[np.int64],
-    m: int,
-    query: NDArray[np.float64],
-    rows: NDArray[np.generic],
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    """Cut candidates, in order of position, to the m nearest; and the limit for those to come."""
-    if len(distances) < m:
-        return distances, positions, np.inf
-    furthest = np.partition(distances, m - 1)[m - 1]
-    # More than twice what the product form and the sum of squares can differ by: each errs by a
-    # few d eps (|q| + |x|)², and |x| is at most |q| and the distance together.
-    precision = np.finfo(np.float64)
-    slack = 64 * (len(query) + 8) * precision.eps * (query @ query + abs(furthest)) + precision.tiny
-    kept = distances < furthest - slack
-    doubtful = np.flatnonzero(~kept & (distances <= furthest + slack))
-    missing = m - np.count_nonzero(kept)
-    if missing < len(doubtful):
-        exact = _squared_differences(query, rows, positions[doubtful])
-        doubtful = doubtful[np.argsort(exact, kind="stable")[:missing]]
-    kept[doubtful] = True
-    distances = distances[kept]
-    return distances, positions[kept], float(distances.max() + slack)
+@dataclass(frozen=True)
+class _Block:
+    """Rows, and what bounds their distances to a query's factors.
+
+    ``low = factors @ rows + base`` less the query's own error, and ``high`` is above ``low`` by
+    twice the errors of both. Where the product is exact, there are none.
+    """
+
+    start: int
+    rows: Floats  # (b, d)
+    base: Floats  # (b,)
+    errors: Floats  # (b,)
+    exact: bool
 
 
-def _squared_differences(
-    query: NDArray[np.float64], rows: NDArray[np.generic], positions: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    step = max(1, _BLOCK // len(query))
-    found = np.empty(len(positions))
-    for start in range(0, len(positions), step):
-        some = slice(start, start + step)
-        found[some] = np.square(rows[positions[some]].astype(np.float64) - query).sum(axis=1)
-    return found
+@dataclass(frozen=True)
+class _Decision:
+    """Rows of a query that are among its nearest, and those of which the least ones are."""
+
+    sure: Positions
+    doubtful: Positions
+    values: Floats  # of those in doubt, where they are known or will be
+    known: bool
 
 
-def _read(
-    rows: NDArray[np.generic], name: str, start: int, stop: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Some rows in float64, and their squared lengths."""
+class _Candidates:
+    """What may be among the m nearest rows of a query, in order of position."""
+
+    def __init__(self, m: int, room: int, dtype: type[np.floating], n_rows: int) -> None:
+        self._m = m
+        self._n = 0
+        self._low, self._high = np.empty(room, dtype), np.empty(room, dtype)
+        self._where: Positions = np.empty(room, np.int32 if n_rows < 2**31 else np.int64)
+        self.limit: np.floating = dtype(np.inf)  # what is surely beyond it is not among them
+
+    def add(
+        self, low: Floats, high: Floats, where: Positions, measure: Callable[[Positions], Floats]
+    ) -> None:
+        """Take more of them; where there is no room, let go of those that are none."""
+        if self._n + len(low) > len(self._low):
+            low, high, where = (
+                np.concatenate(pair) for pair in zip(self.all(), (low, high, where), strict=True)
+            )
+            self.limit = np.partition(high, self._m - 1)[self._m - 1]
+            kept = low <= self.limit
+            if np.count_nonzero(kept) > len(self._low):
+                kept, doubtful = _decide(low, high, self._m)
+                exact = low[doubtful]
+                if (exact < high[doubtful]).any():
+                    exact = measure(where[doubtful])
+                kept[doubtful[_first(exact, self._m - int(kept.sum()))]] = True
+            low, high, where = low[kept], high[kept], where[kept]
+            self._n = 0
+        some = slice(self._n, self._n + len(low))
+        self._low[some], self._high[some], self._where[some] = low, high, where
+        self._n = some.stop
+
+    def all(self) -> tuple[Floats, Floats, Positions]:
+        """Bounds from below and from above, and positions."""
+        return self._low[: self._n], self._high[: self._n], self._where[: self._n]
+
+
+class _Search:
+    """The queries, and what may be among the nearest rows of each."""
+
+    def __init__(
+        self,
+        rows: NDArray[np.generic],
+        asked: NDArray[np.generic],
+        m: int,
+        metric: str,
+        *,
+        verbose: bool,
+    ) -> None:
+        self._rows, self._m, self._metric, self._verbose = rows, m, metric, verbose
+        self._queries, squares = _read(asked, "queries", slice(0, len(asked)), metric)
+        self._longest = float(np.sqrt(squares.max()))
+        if metric == "ip":  # the order does not depend on the length, and powers of two are exact
+            self._queries = _below_one(self._queries)
+            lengths = np.sqrt(np.square(self._queries).sum(axis=1))
+            self._queries *= np.ldexp(1.0, -np.frexp(lengths)[1])[:, np.newaxis]
+        whole_numbers = {rows.dtype.kind, asked.dtype.kind} <= set("biu")
+        self._may_be_exact = whole_numbers and metric != "cosine"
+        self._step = max(1, min(_BLOCK // rows.shape[1], _MOST_BLOCK_ROWS))
+        self._threads = n_threads()
+        self._chunks = _chunks(len(asked), min(self._step, len(rows)), self._threads)
+        self._dtype = self._float_type()
+        factors, errors = self._query_terms(self._dtype)
+        self._factors, self._errors = factors.astype(self._dtype), errors.astype(self._dtype)
+        room = 2 * m + max(64, _ROOM // len(asked))
+        self._candidates = [_Candidates(m, room, self._dtype, len(rows)) for _ in self._queries]
+
+    def nearest(self, *, ordered: bool) -> NDArray[np.int64]:
+        """The m nearest rows of each query, by distance or rising."""
+        starts = range(0, len(self._rows), self._step)
+        self._visit(starts, self._bound, self._collect, "finding neighbours")
+        decisions = [self._decide(self._candidates.pop(0), ordered) for _ in self._queries]
+        self._measure_all(decisions)
+        found = np.empty((len(self._queries), self._m), np.int64)
+        for row, decision in zip(found, decisions, strict=True):
+            first = _first(decision.values, self._m - len(decision.sure))
+            row[:] = np.concatenate([decision.sure, decision.doubtful[first]])
+        if not ordered:
+            found.sort(axis=1)
+        return found
+
+    def _decide(self, candidates: _Candidates, ordered: bool) -> _Decision:
+        low, high, where = candidates.all()
+        sure, doubtful = _decide(low, high, self._m)
+        if ordered:  # those that are sure have to be compared, too
+            sure[doubtful] = True
+            sure, doubtful = np.zeros_like(sure), np.flatnonzero(sure)
+        low, high = low[doubtful].astype(np.float64), high[doubtful]
+        only_way = not ordered and np.count_nonzero(sure) + len(doubtful) == self._m
+        known = only_way or bool((low == high).all())
+        return _Decision(where[sure], where[doubtful], low, known)
+
+    def _visit(
+        self,
+        starts: Sequence[int],
+        prepare: Callable[[int], Prepared],
+        work: Callable[[Prepared, slice], None],
+        label: str,
+    ) -> None:
+        """Call ``work`` with every block and every chunk of queries, by several threads.
+
+        A chunk sees one block after another: ``map_in_order`` has at most as many items under way
+        as there are chunks. Meanwhile the next block is read.
+        """
+
+        def items() -> Iterator[tuple[Prepared, slice]]:
+            for start in starts:
+                block = prepare(start)
+                for chunk in self._chunks:
+                    yield block, chunk
+
+        sizes = [min(self._step, len(self._rows) - start) for start in starts]
+        work_done = map_in_order(lambda item: work(*item), items(), self._threads)
+        with (
+            one_blas_thread(),
+            bar(label, sum(sizes), shown=self._verbose) as advance,
+            closing(work_done) as answers,
+        ):
+            for size in sizes:
+                for _ in self._chunks:
+                    next(answers)
+                advance(size)
+
+    def _float_type(self) -> type[np.floating]:
+        """float32, if its products tell nearly all rows of the first block apart."""
+        block, squares = _read(self._rows, "X", slice(0, self._step), self._metric)
+        if self._is_exact(squares, np.float32):
+            return np.float32
+        epsilon = np.finfo(np.float32).eps
+        if self._longest > _LONGEST_SINGLE or self._queries.shape[1] * epsilon > 0.01:
+            return np.float64
+        some = np.linspace(0, len(block) - 1, min(len(block), 256)).astype(int)
+        few = np.linspace(0, len(self._queries) - 1, min(len(self._queries), 64)).astype(int)
+        factors, errors = self._query_terms(np.float32)
+        rows, base, row_errors = self._row_terms(block[some], squares[some], np.float32)
+        distances = factors[few] @ rows.T + base
+        spreads = np.subtract(*np.percentile(distances, [75, 25], axis=1))
+        tells = 100 * (np.median(errors) + np.median(row_errors)) <= np.median(spreads)
+        return np.float32 if tells else np.float64
+
+    def _is_exact(self, squares: Floats, dtype: type[np.floating]) -> bool:
+        """Whether sums of products with rows of these squared lengths are whole and not rounded."""
+        most = (self._longest + np.sqrt(squares.max())) ** 2
+        return self._may_be_exact and bool(most <= 2.0 ** (np.finfo(dtype).nmant + 1))
+
+    # A product of two vectors of length d is wrong by (d + 3) u |q| |x| at most, in any order of
+    # its sums, if u is half the epsilon of the type and the vectors were rounded to it. A few more
+    # roundings follow, and those of the plain sum are far smaller. What is told here is twice that.
+
+    def _query_terms(self, dtype: type[np.floating]) -> tuple[Floats, Floats]:
+        """Factors (q, d), and errors (q,)."""
+        if self._metric == "l2":
+            return -2 * self._queries, self._unit(dtype) * np.square(self._queries).sum(axis=1)
+        if self._metric == "cosine":
+            lengths = np.sqrt(np.square(self._queries).sum(axis=1, keepdims=True))
+            return -self._queries / lengths, np.zeros(len(self._queries))
+        return -self._queries, np.zeros(len(self._queries))
+
+    def _row_terms(
+        self, block: Floats, squares: Floats, dtype: type[np.floating]
+    ) -> tuple[Floats, Floats, Floats]:
+        """Rows (b, d), base (b,) and errors (b,), see :class:`_Block`; still in float64."""
+        unit, nothing = self._unit(dtype), np.finfo(dtype).tiny * (2 * block.shape[1] + 16)
+        if self._metric == "l2":  # |x - q|² less |q|²; and 2 |q| |x| is at most |q|² + |x|²
+            errors = unit * squares + nothing
+            return block, squares - errors, errors
+        if self._metric == "cosine":
+            errors = np.full(len(block), unit + nothing)
+            return block / np.sqrt(squares)[:, np.newaxis], -errors, errors
+        errors = unit * np.sqrt(squares) + nothing  # queries are shorter than one
+        return block, -errors, errors
+
+    def _unit(self, dtype: type[np.floating]) -> float:
+        return float((self._queries.shape[1] + 16) * np.finfo(dtype).eps)
+
+    def _bound(self, start: int) -> _Block:
+        block, squares = _read(self._rows, "X", slice(start, start + self._step), self._metric)
+        exact = self._is_exact(squares, self._dtype)
+        rows, base, errors = self._row_terms(block, squares, self._dtype)
+        if exact:
+            base = squares if self._metric == "l2" else np.zeros(len(block))
+            errors = np.zeros(len(block))
+        too_long = squares > _LONGEST_SINGLE**2
+        if self._dtype == np.float32 and too_long.any():  # whatever they are, the plain sum tells
+            rows[too_long], base[too_long], errors[too_long] = 0, -1e38, np.inf
+        rows, base, errors = (part.astype(self._dtype) for part in (rows, base, errors))
+        return _Block(start, rows, base, errors, exact)
+
+    def _collect(self, block: _Block, chunk: slice) -> None:
+        """Add rows of a block to the candidates of some queries."""
+        low = self._factors[chunk] @ block.rows.T
+        low += block.base
+        if not block.exact and self._metric == "l2":
+            low -= self._errors[chunk, np.newaxis]
+        for query, of_query in enumerate(low, chunk.start):
+            candidates = self._candidates[query]
+            hits = np.flatnonzero(of_query <= candidates.limit)
+            if hits.size == 0:
+                continue
+            found = high = of_query[hits]
+            if not block.exact:
+                high = found + 2 * (block.errors[hits] + self._errors[query])
+            measure = partial(self._measure, query)
+            candidates.add(found, high, hits + block.start, measure)
+
+    def _measure(self, query: int, positions: Positions) -> Floats:
+        """The plain sums of some rows."""
+        found = np.empty(len(positions))
+        for start in range(0, len(positions), self._step):
+            some = slice(start, start + self._step)
+            found[some] = _plain(self._rows[positions[some]], self._queries[query], self._metric)
+        return found
+
+    def _measure_all(self, decisions: list[_Decision]) -> None:
+        """Set the values that are not known, in one pass over the blocks that hold such rows."""
+        edges = np.arange(0, len(self._rows) + self._step, self._step)
+        limits = np.array(
+            [
+                np.searchsorted(each.doubtful[: 0 if each.known else None], edges)
+                for each in decisions
+            ]
+        )
+        starts = edges[:-1][np.diff(limits, axis=1).any(axis=0)].tolist()
+
+        def read(start: int) -> tuple[int, NDArray[np.generic]]:
+            return start, self._rows[start : start + self._step]
+
+        def measure(block: tuple[int, NDArray[np.generic]], chunk: slice) -> None:
+            start, rows = block
+            first, last = limits[:, start // self._step], limits[:, start // self._step + 1]
+            for query in np.flatnonzero(first[chunk] < last[chunk]) + chunk.start:
+                some, each = slice(first[query], last[query]), decisions[query]
+                own = rows[each.doubtful[some] - start]
+                each.values[some] = _plain(own, self._queries[query], self._metric)
+
+        if starts:
+            self._visit(starts, read, measure, "comparing rows in doubt")
+
+
+def _chunks(n_queries: int, n_rows: int, threads: int) -> list[slice]:
+    """Queries for one product each: at least two for each thread, even if of no queries."""
+    n_chunks = max(2 * threads, -(-n_queries * n_rows // _CHUNK))
+    limits = [n_queries * i // n_chunks for i in range(n_chunks + 1)]
+    return [slice(*pair) for pair in pairwise(limits)]
+
+
+def _decide(low: Floats, high: Floats, m: int) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Which are surely among the m nearest, a mask; and which may be, or not, their places."""
+    if len(low) <= m:
+        return np.ones(len(low), np.bool_), np.empty(0, np.intp)
+    # No more than m have a bound from below up to where these end.
+    sure = high < np.partition(low, m)[m]
+    # At least m end where these begin, or before.
+    maybe = low <= np.partition(high, m - 1)[m - 1]
+    return sure, np.flatnonzero(maybe & ~sure)
+
+
+def _first(values: Floats, n: int) -> NDArray[np.intp]:
+    """Places of the n least, in their order."""
+    return np.argsort(values, kind="stable")[:n]
+
+
+def _plain(rows: NDArray[np.generic], query: Floats, metric: str) -> Floats:
+    """What decides, in the end: one number for each row."""
+    block: Floats = np.ascontiguousarray(rows, dtype=np.float64)  # sums depend on the layout
+    if metric == "cosine":
+        block = _below_one(block)
+    terms = np.square(block - query) if metric == "l2" else block * -query
+    sums: Floats = terms.sum(axis=1)
+    return sums if metric != "cosine" else sums * np.abs(sums) / np.square(block).sum(axis=1)
+
+
+def _read(rows: NDArray[np.generic], name: str, some: slice, metric: str) -> tuple[Floats, Floats]:
+    """Some rows in float64, and their squared lengths; for cosines both of a length near one."""
     with np.errstate(over="ignore", invalid="ignore"):
-        block = rows[start:stop].astype(np.float64)
-        squares = np.einsum("ij,ij->i", block, block)
+        block: Floats = np.array(rows[some], dtype=np.float64, order="C")
+        squares: Floats = np.einsum("ij,ij->i", block, block)
     good = squares < _LONGEST**2  # which NaN is not, either
     if not good.all():
         row = int(np.argmin(good))
         raise InputError(
             f"{name} must hold finite rows shorter than {_LONGEST:g}, "
-            f"got length {np.sqrt(squares[row])} in row {start + row}"
+            f"got length {np.sqrt(squares[row])} in row {some.start + row}"
         )
-    return block, squares
+    if metric != "cosine":
+        return block, squares
+    zero = ~block.any(axis=1)
+    if zero.any():
+        raise InputError(
+            f"{name} must hold no zero rows for the cosine, "
+            f"got one in row {some.start + int(np.argmax(zero))}"
+        )
+    block = _below_one(block)
+    return block, np.einsum("ij,ij->i", block, block)
+
+
+def _below_one(block: Floats) -> Floats:
+    """Rows times powers of two, which round nothing: squares will neither vanish nor overflow.
+
+    The largest number of a row is then below 1, and at least 1 / 2 unless it was tiny.
+    """
+    exponents = np.frexp(np.abs(block).max(axis=1))[1]
+    scaled: Floats = block * np.ldexp(1.0, np.minimum(-exponents, 1000))[:, np.newaxis]
+    return scaled
 
 
 def _how_many(n: int, fraction: float | None, k: int | None) -> int:

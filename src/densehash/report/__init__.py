@@ -1,5 +1,16 @@
 """One offline page of results: figures that answer the pointer, tables that sort."""
 
 from densehash.report.page import Column, Figure, Page, PlaneFigure, Section, Series, Table
+from densehash.report.write import write_figures, write_report
 
-__all__ = ["Column", "Figure", "Page", "PlaneFigure", "Section", "Series", "Table"]
+__all__ = [
+    "Column",
+    "Figure",
+    "Page",
+    "PlaneFigure",
+    "Section",
+    "Series",
+    "Table",
+    "write_figures",
+    "write_report",
+]
