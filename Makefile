@@ -20,8 +20,8 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed ## install, hash handwritten digits, and show their neighbours
-	$(BIN)/densehash demo
+demo: $(VENV)/.installed-paper ## every figure of the paper, small, on built-in sets; about two minutes
+	$(BIN)/densehash paper --quick --out build/paper
 
 test: $(VENV)/.installed-test ## lint, types and all tests
 	$(BIN)/ruff check .

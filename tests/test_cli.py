@@ -9,6 +9,8 @@ import pytest
 import densehash
 from densehash import cli, demo
 
+COMMANDS = ("compare", "demo", "fetch", "info", "paper")
+
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str | int, str, str]:
     with pytest.raises(SystemExit) as exit_:
@@ -32,8 +34,67 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--help")
     assert code == 0
-    assert "demo" in out
-    assert "info" in out
+    for name in COMMANDS:
+        assert f" {name} " in out
+    assert "Examples" in out
+    assert "--install-completion" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_has_an_example_that_can_be_parsed(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    words = " ".join(out.replace("│", " ").split())
+    examples = words[words.rindex("Example") :].partition(":")[2].split("|")
+    for example in examples:
+        program, command, *options = example.split()
+        assert (program, command) == ("densehash", name)
+        assert all(option in words for option in options if option.startswith("--"))
+
+
+def test_shells_can_complete_commands() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from densehash.cli import main; main()"],
+        env={
+            **os.environ,
+            "_DENSEHASH_COMPLETE": "complete_bash",
+            "COMP_WORDS": "densehash com",
+            "COMP_CWORD": "1",
+        },
+        capture_output=True,
+        check=False,
+    )
+    assert result.stdout.split() == [b"compare"]
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from densehash.cli import main; main(['demo', '--json'])"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.wait(60)
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.returncode != 0
+
+
+def test_ctrl_c_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run", interrupted)
+    code, out, err = run(capsys, "demo")
+    assert (code, out) == (130, "")
+    assert err.startswith("densehash: stopped")
+    assert err.count("\n") == 1
 
 
 def test_demo_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:

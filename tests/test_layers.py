@@ -29,7 +29,7 @@ ROOMS = {
         *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
         *("metrics", "parallel", "progress", "report", "source", "truth"),
     },
-    "demo": {"bits", "checks", "errors", "hamming", "hashers"},
+    "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
         *("__init__", "checks", "datasets", "demo", "errors", "hamming", "paper", "progress"),
         *("report",),

@@ -232,6 +232,7 @@ def test_the_data_hold_no_sign_that_ends_a_script() -> None:
 
 def test_characters_that_no_document_may_hold_are_replaced() -> None:
     assert plain("a\x00\x1f\ud800b\tc\nd") == "a\ufffd\ufffd\ufffdb\tc\nd"
+    assert plain("a\r\nb\u2028c") == "a\nb\nc"
     assert plain("ä ± 漢 🙂") == "ä ± 漢 🙂"
 
 

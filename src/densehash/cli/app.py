@@ -14,10 +14,15 @@ from densehash.errors import DensehashError
 __all__ = ["main"]
 
 app = typer.Typer(
-    help="Learned binary codes for nearest-neighbour search.",
+    help="Learned binary codes for nearest-neighbour search. Results go to stdout, progress to "
+    "stderr; a mistake is one line on stderr and exit code 2.",
+    epilog="Examples: densehash paper --quick | densehash compare vectors.npy | "
+    "densehash compare --help",
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
+
+_INTERRUPTED = 130  # the exit code after Ctrl-C, as shells have it
 
 # The root of typer's complaints about arguments; typer does not export it in every version.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
@@ -31,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(error.format_message())
     except DensehashError as error:
         _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:  # which some versions of typer return
+        sys.stderr.write("densehash: stopped; what was written before is kept\n")
     sys.exit(code)
 
 

@@ -22,7 +22,7 @@ SHOWN_QUERIES = 4
 SHOWN_NEIGHBOURS = 5
 
 
-@app.command("demo")
+@app.command("demo", epilog="Examples: densehash demo | densehash demo --bits 32 --json")
 def _demo(
     bits: Annotated[int, typer.Option(help="Bits of a code, 1 to 4096.")] = 64,
     seed: Annotated[int, typer.Option(help="Draws the planes and the queries.")] = 0,

@@ -12,7 +12,7 @@ from densehash.cli.app import app
 __all__: list[str] = []
 
 
-@app.command("info")
+@app.command("info", epilog="Example: densehash info")
 def _info() -> None:
     """Say the version, the instruction sets, and the number of threads."""
     typer.echo(f"version               {densehash.__version__}")

@@ -19,6 +19,7 @@ __all__ = ["chart_of", "config_of", "plain", "with_legend"]
 
 # Other programs choke on these; a file name on a command line may hold any of them.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_NEW_LINE = re.compile("\r\n|[\u2028\u2029]")
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _MOST_MARKS = 8
@@ -37,7 +38,7 @@ def plain(text: str) -> str:
     >>> plain("a" + chr(0) + "b") == "a" + chr(0xFFFD) + "b"
     True
     """
-    return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+    return _UNPRINTABLE.sub("\ufffd", _NEW_LINE.sub("\n", text))
 
 
 def config_of(theme: Mapping[str, str]) -> dict[str, Any]:
