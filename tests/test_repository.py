@@ -90,3 +90,11 @@ def test_the_example_of_the_readme_runs() -> None:
     digits = load_digits().target
     found = digits[names["indices"]] == digits[1700:, np.newaxis]
     assert found.mean() > 0.8
+
+
+def test_the_example_of_the_evaluation_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(example, {})
+    by_bits, by_margins = map(float, capsys.readouterr().out.split())
+    assert 0.4 < by_bits < by_margins < 1

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from densehash import bits, hamming
 from densehash.bits import pack, unpack
-from densehash.errors import DensehashError, InputError
+from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
 from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
 
 __all__ = [
@@ -16,7 +16,9 @@ __all__ = [
     "PCAH",
     "SIKH",
     "DensehashError",
+    "FileError",
     "InputError",
+    "MissingExtraError",
     "Refined",
     "SpH",
     "__version__",
