@@ -166,13 +166,11 @@ void table_histogram(const Tables& tables, Codes codes, const Relevant* relevant
   // A batch to a thread; where there are too few, a part of the codes to a thread.
   const size_t fitting = std::max(kBatchBytes / Lookups::bytes_a_query(tables), size_t{1});
   const size_t even = (tables.count + n_workers - 1) / n_workers;
-  const size_t in_batch =
-      (std::min(fitting, even) + kTogether - 1) / kTogether * kTogether;
+  const size_t in_batch = (std::min(fitting, even) + kTogether - 1) / kTogether * kTogether;
   const size_t n_batches = (tables.count + in_batch - 1) / in_batch;
-  size_t n_ranges = n_batches >= 4 * n_workers || n_batches == n_workers
-                        ? 1
-                        : (4 * n_workers + n_batches - 1) / n_batches;
-  n_ranges = std::max(n_ranges, (codes.count + kMostCodes - 1) / kMostCodes);
+  const bool side_by_side = n_batches >= 4 * n_workers || n_batches % n_workers == 0;
+  const size_t n_ranges = std::max((codes.count + kMostCodes - 1) / kMostCodes,
+                                   side_by_side ? 1 : (4 * n_workers + n_batches - 1) / n_batches);
   const size_t in_range = (codes.count + n_ranges - 1) / n_ranges;
   std::mutex lock;  // of the counts: sums of integers are the same in any order
   control.run(n_workers, n_batches * n_ranges, [&](size_t task, size_t worker) {

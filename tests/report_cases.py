@@ -14,6 +14,17 @@ METHODS = (
 )
 BITS = (8, 16, 24, 32, 48, 64)
 
+# Text that would take over a page which does not escape it, or break one that cannot hold it.
+HOSTILE = [
+    "<script>document.title = 'taken'</script>",
+    "</script><script>document.title = 'taken'</script>",
+    '"><img src=x onerror="document.title = \'taken\'">',
+    "' onclick='document.title = 1' x='",
+    "</style></title></textarea><!-- <![CDATA[ ]]> -->",
+    "&lt;b&gt; &amp; \u2028\u2029 \x00\x1b\x7f \udcff",
+    "${document.title = 'taken'} {{1}} `1` \\u003cb> javascript:alert(1)",
+]
+
 
 def accuracy(name: str, title: str, seed: int) -> Figure:
     """MAP over bits of every method, with spreads; one series lacks points, one has no spread."""
@@ -163,3 +174,11 @@ def rich_page() -> Page:
             "--records records.jsonl --report report.html",
         },
     )
+
+
+def page_saying(words: str) -> Page:
+    """The same words in every place that takes words."""
+    line = Figure("line", words, words, words, (Series(words, (1.0, 2.0), (3.0, 4.0)),), words)
+    dots = PlaneFigure("dots", words, (0.0, 1.0), (0.0, 1.0), (words, words), (), words)
+    table = Table("table", words, (Column(words), Column(words, 1)), ((words, 1.0),), words)
+    return Page(words, (Section(words, (line, dots, table), words),), words, {words: words})

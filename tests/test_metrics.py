@@ -209,6 +209,7 @@ def test_the_first_n_codes(case: tuple[NDArray[np.int64], NDArray[np.int64]]) ->
     assert recall[-1] == pytest.approx(1)
     assert (np.diff(recall) > -1e-12).all()
     np.testing.assert_allclose(precision, (hits / ns).mean(axis=0))
+    np.testing.assert_allclose(recall, (hits / relevant.sum(axis=1)[:, np.newaxis]).mean(axis=0))
     # The average precision by places, where no two codes are tied, is the mean at the hits.
     single = np.isclose(steps, np.round(steps)).all(axis=1)
     for row, step in zip(np.flatnonzero(single), steps[single], strict=True):

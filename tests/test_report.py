@@ -21,7 +21,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from report_cases import METHODS, accuracy, plane, results, rich_page, times
+from report_cases import (
+    HOSTILE,
+    METHODS,
+    accuracy,
+    page_saying,
+    plane,
+    results,
+    rich_page,
+    times,
+)
 
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.report import (
@@ -41,16 +50,6 @@ from densehash.report.html import html_of, names_of
 from densehash.report.looks import ASYMMETRIC, KNOWN, THEMES, looks_of
 
 LIBRARY = "window.vegaEmbed = null; // </script><!-- a library may hold these"
-
-HOSTILE = [
-    "<script>document.title = 'taken'</script>",
-    "</script><script>document.title = 'taken'</script>",
-    '"><img src=x onerror="document.title = \'taken\'">',
-    "' onclick='document.title = 1' x='",
-    "</style></title></textarea><!-- <![CDATA[ ]]> -->",
-    "&lt;b&gt; &amp; \u2028\u2029 \x00\x1b\x7f \udcff",
-    "${document.title = 'taken'} {{1}} `1` \\u003cb> javascript:alert(1)",
-]
 
 
 class Document(HTMLParser):
@@ -187,14 +186,6 @@ def test_an_empty_page_can_be_written() -> None:
 
 
 # --- text stays text ----------------------------------------------------------------------
-
-
-def page_saying(words: str) -> Page:
-    """The same words in every place that takes words."""
-    line = Figure("line", words, words, words, (Series(words, (1.0, 2.0), (3.0, 4.0)),), words)
-    dots = PlaneFigure("dots", words, (0.0, 1.0), (0.0, 1.0), (words, words), (), words)
-    table = Table("table", words, (Column(words), Column(words, 1)), ((words, 1.0),), words)
-    return Page(words, (Section(words, (line, dots, table), words),), words, {words: words})
 
 
 def shape_of(document: Document) -> list[tuple[str, list[str]]]:
@@ -374,12 +365,14 @@ def test_numbers_are_shown_with_their_digits_and_the_best_are_marked() -> None:
             ("a", 0.504, 12345.6, -0.04),
             ("b", 0.496, -2.0, 9.0),
             ("c", None, -1.9, None),
+            ("d", 0.3, 7.0, 1.0),
         ),
     )
     assert cells_of(table) == [
         ["a", "<strong>0.50</strong>", "12,346", "0.0"],
         ["b", "<strong>0.50</strong>", "<strong>−2</strong>", "9.0"],
         ["c", "–", "<strong>−2</strong>", "–"],
+        ["d", "0.30", "7", "1.0"],
     ]
 
 

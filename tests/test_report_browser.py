@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from browser import Browser, find_browser
-from report_cases import METHODS, accuracy, results, rich_page
-from test_report import HOSTILE, page_saying
+from report_cases import HOSTILE, METHODS, accuracy, page_saying, results, rich_page
 
 from densehash.report import Figure, Page, PlaneFigure, Section, Series, Table, write_report
 from densehash.report.charts import plain
@@ -123,6 +122,14 @@ def test_every_figure_is_drawn_with_all_its_points(page: Browser) -> None:
     assert page.evaluate(lines) == len(METHODS)
     bands = "document.querySelectorAll('#map-gist .plot .mark-area.role-mark > path').length"
     assert page.evaluate(bands) == len(METHODS)
+
+
+def test_nothing_drawn_leads_out_of_the_page(page: Browser) -> None:
+    leading = "[...document.querySelectorAll('[href], [src]')].map((e) => e.getAttribute('href'))"
+    assert all(link.startswith("#") for link in page.evaluate(leading))
+    assert (
+        page.evaluate("document.querySelectorAll('.vega-actions, iframe, img, object').length") == 0
+    )
 
 
 def test_the_page_holds_what_the_network_could_not_bring(page: Browser) -> None:

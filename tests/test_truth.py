@@ -15,16 +15,19 @@ from densehash.errors import InputError
 from densehash.source import Source
 
 
+def below_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Times a power of two, which changes no digit."""
+    return np.asarray(np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]))
+
+
 def plain_sums(queries: NDArray[Any], X: NDArray[Any], metric: str) -> NDArray[np.float64]:
     """What decides, (q, n), as the module says it."""
     asked, rows = queries.astype(np.float64), X.astype(np.float64)
     if metric == "l2":
         return np.asarray(np.square(asked[:, np.newaxis] - rows).sum(axis=2))
-    if metric == "cosine":  # of any length: a power of two changes no digit
-        asked, rows = (
-            each / 2.0 ** np.frexp(np.abs(each).max(axis=1, keepdims=True))[1]
-            for each in (asked, rows)
-        )
+    asked = below_one(asked)
+    if metric == "cosine":
+        rows = below_one(rows)
     products = (asked[:, np.newaxis] * rows).sum(axis=2)
     if metric == "ip":
         return np.asarray(-products)
@@ -211,9 +214,36 @@ def test_outliers_hide_nobody(metric: str, size: float, monkeypatch: pytest.Monk
     X = np.random.default_rng(2).normal(size=(2000, 4))
     X[7] = size
     X[1000:1100] *= size
-    expected = nearest_by_sorting(X[:9], X, 50, metric, ordered=True)
-    found = truth.nearest(X[:9], X, k=50, metric=metric, ordered=True)
+    for queries in (X[:9], X[20:29]):  # with an outlier among them, and without
+        expected = nearest_by_sorting(queries, X, 50, metric, ordered=True)
+        found = truth.nearest(queries, X, k=50, metric=metric, ordered=True)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", truth.METRICS)
+@pytest.mark.parametrize("size", [1e-18, 1e-25, 1e-44, 1e-158, 1e-310])
+def test_squares_that_vanish(
+    size: float, metric: str, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truth._Search, "_float_type", lambda _: dtype)
+    X = np.random.default_rng(12).normal(size=(200, 3)) * size
+    expected = nearest_by_sorting(X[:9], X, 20, metric, ordered=True)
+    found = truth.nearest(X[:9], X, k=20, metric=metric, ordered=True)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_sums_that_differ_by_rounding_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(13)
+    X = rng.permuted(np.tile(rng.random(40), (300, 1)), axis=1)  # equally long, but for rounding
+    expected = nearest_by_sorting(np.zeros((1, 40)), X, 100, ordered=True)
+    assert (np.diff(expected) < 0).any(), "all equal"
+    for block in (40, 40 * 64, 40 * 300):
+        monkeypatch.setattr(truth, "_BLOCK", block)
+        monkeypatch.setattr(truth, "_ROOM", 0)
+        for same in (X, np.asfortranarray(X), X[:, ::-1].copy()[:, ::-1]):
+            found = truth.nearest(np.zeros((1, 40)), same, k=100, ordered=True)
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_equal_rows_go_by_position(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,7 +325,8 @@ class _Search:
             low -= self._errors[chunk, np.newaxis]
         for query, of_query in enumerate(low, chunk.start):
             candidates = self._candidates[query]
-            hits = np.flatnonzero(of_query <= candidates.limit)
+            # Not those at the limit: m rows are as near, and come before.
+            hits = np.flatnonzero(of_query < candidates.limit)
             if hits.size == 0:
                 continue
             found = high = of_query[hits]

@@ -131,7 +131,7 @@
   const missing = (cell) => "none" in cell.dataset;
   const order = (one, two) => {
     if ("value" in one.dataset && "value" in two.dataset)
-      
+      return Number(one.dataset.value) - Number(two.dataset.value);
     return one.textContent.localeCompare(two.textContent, "en", { numeric: true });
   };
   const sort = (head) => {
