@@ -12,6 +12,7 @@ from sklearn.metrics import average_precision_score
 from densehash import hamming
 from densehash.datasets import DataSet
 from densehash.errors import InputError
+from densehash.metrics import recall_after_reranking
 from densehash.paper import claims, published, runner, toy
 from densehash.paper.claims import claims_table
 from densehash.paper.figures import draw
@@ -114,6 +115,11 @@ def test_a_record_gives_what_the_definitions_say() -> None:
         for query, row in enumerate(distances)
     ]
     assert measured.recall(50) == pytest.approx(np.mean(shares), abs=0.01)
+    counts = np.array([np.bincount(row, minlength=17) for row in distances])
+    near_distances = np.take_along_axis(distances, problem.near, axis=1)
+    for n in (10, 50, 333):
+        expected = recall_after_reranking(counts, near_distances, n)
+        assert measured.recall(n) == pytest.approx(expected)
     assert measured.recall(len(problem.base)) == measured.asymmetric_recall(len(problem.base)) == 1
     within = distances <= 2
     lookup = [t[w].mean() if w.any() else 0.0 for t, w in zip(true, within, strict=True)]

@@ -89,19 +89,22 @@ def average_precision(counts: ArrayLike, relevant_counts: ArrayLike) -> NDArray[
     array([1.  , 0.75])
     """
     every, relevant = _check_counts(counts, relevant_counts)
-    n, r = every.astype(np.float64), relevant.astype(np.float64)
-    before = np.cumsum(every, axis=1) - every
-    relevant_before = np.cumsum(relevant, axis=1) - relevant
+    # Only where there are relevant codes: of thousands of levels, few have any.
+    where = np.nonzero(relevant)
+    there, r = every[where], relevant[where].astype(np.float64)
+    n = there.astype(np.float64)
+    before = np.cumsum(every, axis=1)[where] - there
+    relevant_before = np.cumsum(relevant, axis=1)[where] - r
 
     # A code at rank i of its n tied ones is relevant with probability r / n. Then, each of the
     # i - 1 tied codes before it is relevant with probability (r - 1) / (n - 1), and the expected
     # precision there is (relevant_before + 1 + (i - 1) (r - 1) / (n - 1)) / (before + i).
     # Summed over i, with h for the sum of 1 / (before + i):
-    h = _harmonic_step(before, every)
+    h = _harmonic_step(before, there)
     rate = (r - 1) / np.maximum(n - 1, 1)
     precisions = (relevant_before + 1) * h + rate * (n - (before + 1) * h)
-    shares = r / np.maximum(n, 1)
-    averages: NDArray[np.float64] = (shares * precisions).sum(axis=1) / relevant.sum(axis=1)
+    sums = np.bincount(where[0], precisions * r / n, minlength=len(every))
+    averages: NDArray[np.float64] = sums / relevant.sum(axis=1)
     return averages
 
 

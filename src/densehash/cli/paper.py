@@ -34,7 +34,7 @@ from densehash.paper.tables import map_table
 
 __all__: list[str] = []
 
-QUICK = Plan(bits=(16, 32, 48, 64, 96), n_seeds=2, n_steps=300)
+QUICK = Plan(bits=(16, 32, 48, 64, 96), n_seeds=2, n_steps=100)
 QUICK_ROWS = 10_000
 QUICK_QUERIES = 300
 

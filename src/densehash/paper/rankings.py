@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from densehash import asymmetric, hamming
 from densehash.metrics import average_precision
 from densehash.paper.problem import Problem
 
-__all__ = ["rank_by_hamming", "rank_by_margins", "rank_summary"]
+__all__ = ["rank_by_hamming", "rank_by_margins", "rank_by_tables", "rank_summary"]
 
 _Arrays = dict[str, NDArray[Any]]
 
@@ -53,10 +55,30 @@ def rank_by_margins(
     >>> sorted(rank_by_margins(np.ones((50, 8), np.float32), codes, problem))
     ['before', 'level', 'precision']
     """
-    every, relevant = asymmetric.histogram(margins, codes, problem.relevant)
+    return _rank(partial(asymmetric.histogram, margins), codes, problem)
+
+
+def rank_by_tables(
+    tables: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
+) -> _Arrays:
+    """By sums of table entries (q, width, 256), one for each byte of a code.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=50)
+    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
+    >>> sorted(rank_by_tables(np.ones((50, 1, 256), np.float32), codes, problem))
+    ['before', 'level', 'precision']
+    """
+    return _rank(partial(asymmetric.table_histogram, tables), codes, problem)
+
+
+def _rank(histogram: Callable[..., Any], codes: NDArray[np.uint8], problem: Problem) -> _Arrays:
+    every, relevant = histogram(codes, problem.relevant)
     # The levels of the k nearest alone: a search among them, in which each query has its own k.
     own = np.arange(problem.near.size).reshape(problem.near.shape)
-    nearest = asymmetric.histogram(margins, codes[problem.near.ravel()], own)[1]
+    nearest = histogram(codes[problem.near.ravel()], own)[1]
     return rank_summary(every, relevant, nearest)
 
 

@@ -101,19 +101,33 @@ class Measured:
 
     def recall(self, n_candidates: int) -> float:
         """Share of the k nearest among the first candidates, which exact re-ranking then finds."""
-        if "before" in self._record["arrays"]:
-            return self._recall_of("", n_candidates)
-        near = self._array("near").astype(np.int64)
-        return float(metrics.recall_after_reranking(self._counts[0], near, n_candidates))
+        return _share_before(self._ranked, n_candidates)
 
     def asymmetric_recall(self, n_candidates: int) -> float:
         """The same, where candidates are ranked by the query's margins."""
-        return self._recall_of("asymmetric_", n_candidates)
+        return _share_before(self._asymmetrically_ranked, n_candidates)
 
-    def _recall_of(self, prefix: str, n_candidates: int) -> float:
-        before = self._array(f"{prefix}before").astype(np.float64)
-        level = self._array(f"{prefix}level").astype(np.float64)
-        return float(np.clip((n_candidates - before) / level, 0, 1).mean())
+    @cached_property
+    def _ranked(self) -> _Ranked:
+        if "before" in self._record["arrays"]:
+            return self._array("before"), self._array("level")
+        counts, near = self._counts[0], self._array("near").astype(np.int64)
+        before = np.cumsum(counts, axis=1) - counts
+        return np.take_along_axis(before, near, axis=1), np.take_along_axis(counts, near, axis=1)
+
+    @cached_property
+    def _asymmetrically_ranked(self) -> _Ranked:
+        return self._array("asymmetric_before"), self._array("asymmetric_level")
+
+
+_Ranked = tuple[NDArray[Any], NDArray[Any]]
+"""How many codes come before each of the k nearest, and how many are level with it: (q, k)."""
+
+
+def _share_before(ranked: _Ranked, n_candidates: int) -> float:
+    """As :func:`densehash.metrics.recall_after_reranking` has it, from what records keep."""
+    before, level = ranked
+    return float(np.clip((n_candidates - before.astype(np.float64)) / level, 0, 1).mean())
 
 
 class Results:

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -20,6 +21,8 @@ from densehash.parallel import n_threads
 __all__ = ["Run", "machine", "measure"]
 
 _REPEATS = 5  # of hashing the queries, which takes milliseconds
+
+_VERSION = version("densehash")
 
 _Parameter = tuple[str, int | float | str]
 
@@ -64,24 +67,30 @@ class Run:
         >>> Run("PCAH", 8, seed=3).key({"set": "digits"})["seed"] is None
         True
         """
-        names: dict[str, object] = {}
-        chance = True
-        if self.method not in PEERS:
-            every = self.hasher().get_params()
-            chance = any(_own_name(name) == "random_state" for name in every)
-            names = {name: _plain(every[name]) for name in every if _own_name(name) not in _APART}
+        every = _every_parameter(self.method, self.parameters)
+        chance = any(_own_name(name) == "random_state" for name in every)
+        named = {name: value for name, value in every.items() if _own_name(name) not in _APART}
         return {
             **identity,
             "method": self.method,
             "bits": self.n_bits,
             "seed": self.seed if chance else None,
-            "parameters": names,
+            "parameters": named,
             "learns_rows": self.n_rows,
             "learns_features": self.n_features,
             "ranks": self.ranks,
             "asymmetric": self.asymmetric,
-            "version": version("densehash"),
+            "version": _VERSION,
         }
+
+
+@cache
+def _every_parameter(method: str, changed: tuple[_Parameter, ...]) -> dict[str, object]:
+    """All parameters of a method; a peer has none but a seed that it never changes."""
+    if method in PEERS:
+        return {}
+    every = make_hasher(method, 1, parameters=dict(changed)).get_params()
+    return {name: _plain(value) for name, value in every.items()}
 
 
 _APART = {"n_bits", "random_state", "verbose"}  # what a key has elsewhere, or never
