@@ -121,19 +121,16 @@ def test_headings_are_in_order(document: Document) -> None:
     assert document.of("html") == [{"lang": "en"}]
 
 
-def test_every_figure_and_table_has_a_caption_a_name_and_a_number(document: Document) -> None:
-    assert len(document.of("figure")) == len(document.of("figcaption")) == 10
+def test_every_figure_and_table_has_a_title_and_the_caption_that_it_was_given(
+    document: Document,
+) -> None:
+    assert len(document.of("figure")) == 10
     ids = [attributes["id"] for _, attributes in document.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for figure in document.of("figure"):
         assert figure["aria-labelledby"] in ids
-    captions = [text for text in document.text_in("b") if re.match("(Figure|Table) ", text)]
-    assert captions == [
-        *(f"Figure {number}." for number in (1, 2, 3)),
-        "Table 1.",
-        *(f"Figure {number}." for number in (4, 5, 6, 7, 8)),
-        "Table 2.",
-    ]
+    wanted = [item.caption for section in rich_page().sections for item in section.items]
+    assert document.text_in("figcaption") == [caption for caption in wanted if caption]
 
 
 def test_links_lead_to_places_in_the_page(document: Document) -> None:

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from densehash.checks import check_choice, check_integer, check_vectors
 from densehash.datasets import DataSet
 from densehash.errors import InputError
-from densehash.truth import nearest
+from densehash.truth import METRICS, nearest
 
-__all__ = ["METRICS", "Problem"]
-
-METRICS = ("l2", "cosine", "ip")
+__all__ = ["Problem"]
 
 _BLOCK = 1 << 16  # rows
 
@@ -31,7 +29,7 @@ class Problem:
     name, description : of the set
     base : real array (n, d), the database
     queries : real array (q, d)
-    metric : "l2", "cosine" or "ip" (inner product)
+    metric : one of ``truth.METRICS``: "l2", "cosine" or "ip" (inner product)
     fraction : the nearest share of the database is true: the paper's 2 percent
     k : how many nearest ones are to be found again after re-ranking
     verbose : whether long passes show a bar
@@ -63,7 +61,7 @@ class Problem:
         Parameters
         ----------
         data : a set
-        metric : one of METRICS
+        metric : one of ``truth.METRICS``
         n_queries : how many queries there are at most
         most_rows : draw so many rows of the database and leave the rest; None takes all
 

@@ -194,7 +194,6 @@ def _legend_button(name: str, look: Look, palette: _Palette, *, line: bool = Tru
 
 
 def _sections(page: Page, palette: _Palette) -> Iterator[str]:
-    figures = tables = 0
     for number, section in enumerate(page.sections, start=1):
         parts = []
         for is_table, group in groupby(section.items, lambda item: isinstance(item, Table)):
@@ -204,11 +203,9 @@ def _sections(page: Page, palette: _Palette) -> Iterator[str]:
                 parts.append(f'<div class="figures across-{across}">')
             for item in items:
                 if isinstance(item, Table):
-                    tables += 1
-                    parts.append(_table(item, tables, palette))
+                    parts.append(_table(item, palette))
                 else:
-                    figures += 1
-                    parts.append(_figure(item, figures, palette))
+                    parts.append(_figure(item, palette))
             if not is_table:
                 parts.append("</div>")
         yield _section(section, number, "\n".join(parts))
@@ -222,7 +219,7 @@ def _section(section: Section, number: int, inside: str) -> str:
     )
 
 
-def _figure(figure: Figure | PlaneFigure, number: int, palette: _Palette) -> str:
+def _figure(figure: Figure | PlaneFigure, palette: _Palette) -> str:
     name, title = figure.name, _text(figure.title)
     plane = isinstance(figure, PlaneFigure)
     legend = "".join(
@@ -235,7 +232,7 @@ def _figure(figure: Figure | PlaneFigure, number: int, palette: _Palette) -> str
         f'<h3 id="{name}-title">{title}</h3>'
         f'<div class="plot {kind}"></div>'
         f'<div class="legend" role="group" aria-label="Shown in {title}">{legend}</div>'
-        f"<figcaption><b>Figure {number}.</b> {_text(figure.caption or figure.title)}</figcaption>"
+        f"{_caption(figure.caption)}"
         '<div class="below"><details><summary>Data</summary><div class="scroll" tabindex="0" '
         f'role="region" aria-label="Data of {title}"></div></details>'
         '<span class="tools">'
@@ -245,7 +242,12 @@ def _figure(figure: Figure | PlaneFigure, number: int, palette: _Palette) -> str
     )
 
 
-def _table(table: Table, number: int, palette: _Palette) -> str:
+def _caption(text: str) -> str:
+    """What stands below; no number, for a page may speak of the numbers in a paper."""
+    return f"<figcaption>{_text(text)}</figcaption>" if text else ""
+
+
+def _table(table: Table, palette: _Palette) -> str:
     best = [_best(table, at) for at in range(len(table.columns))]
     heads = "".join(
         f'<th scope="col"{_kind(column)}{_first(column)}>'
@@ -262,13 +264,12 @@ def _table(table: Table, number: int, palette: _Palette) -> str:
         for row in table.rows
     )
     name, title = table.name, _text(table.title)
-    caption = f" {_text(table.caption)}" if table.caption else ""
     return (
         f'<figure id="{name}" class="table" aria-labelledby="{name}-title">'
         f'<h3 id="{name}-title">{title}</h3>'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}-title">'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>"
-        f"<figcaption><b>Table {number}.</b>{caption or ' ' + title}</figcaption></figure>"
+        f"{_caption(table.caption)}</figure>"
     )
 
 
