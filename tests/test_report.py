@@ -190,14 +190,16 @@ def shape_of(document: Document) -> list[tuple[str, list[str]]]:
     return [(tag, sorted(attributes)) for tag, attributes in document.elements if tag != "p"]
 
 
-SHAPE = shape_of(Document(html_of(page_saying("words"), LIBRARY)))
+def shape_of_words(words: str) -> list[Any]:
+    """What a page of harmless words has, as many of them: long cells are broken into lines."""
+    return shape_of(Document(html_of(page_saying("w" * len(words)), LIBRARY)))
 
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_hostile_text_adds_no_element_and_no_attribute(words: str) -> None:
     text = html_of(page_saying(words), LIBRARY)
     document = Document(text)
-    assert shape_of(document) == SHAPE
+    assert shape_of(document) == shape_of_words(words)
     assert document.text_in("h1") == [plain(words)]
     assert document.text_in("title") == [plain(words)]
     text.encode("utf-8")
@@ -207,7 +209,7 @@ def test_hostile_text_adds_no_element_and_no_attribute(words: str) -> None:
 @given(st.text(st.characters(), min_size=1).filter(lambda text: text.strip(" \t\n\r\x0c")))
 @settings(max_examples=60, deadline=None)
 def test_no_text_at_all_changes_the_document(words: str) -> None:
-    assert shape_of(Document(html_of(page_saying(words), LIBRARY))) == SHAPE
+    assert shape_of(Document(html_of(page_saying(words), LIBRARY))) == shape_of_words(words)
 
 
 def test_the_data_hold_no_sign_that_ends_a_script() -> None:

@@ -85,7 +85,8 @@ def paper_page(
     for part in plan.parts:
         items = tuple(_items(part, every, plan))
         if items:
-            sections.append(Section(_TITLES[part], items, _TEXTS[part]))
+            # A line of figures shows one study on every set.
+            sections.append(Section(_TITLES[part], items, _TEXTS[part], min(len(every), 3)))
     sets = "; ".join(
         f"{results.identity['set']}, {results.identity['rows']:,} × "
         f"{results.identity['features']}, {results.identity['queries']:,} queries"

@@ -28,7 +28,7 @@ _Row = tuple[Cell, ...]
 
 
 def map_table(results: Results, plan: Plan) -> Table:
-    """Mean average precision of all methods at all lengths, on one set.
+    """Mean average precision of all hashers at all lengths, on one set.
 
     Examples
     --------
@@ -42,6 +42,8 @@ def map_table(results: Results, plan: Plan) -> Table:
     """
     rows = []
     for method in plan.methods:
+        if method not in METHODS:  # peers do not rank by Hamming distance
+            continue
         values = [
             results.mean(plan.run(method, n_bits), plan.n_seeds, MEASURES["map"].of)
             for n_bits in plan.bits

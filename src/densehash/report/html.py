@@ -22,6 +22,9 @@ from densehash.report.page import Column, Figure, Page, PlaneFigure, Section, Ta
 
 __all__ = ["html_of", "names_of"]
 
+_LONG = 40
+"""Letters of a cell that may be broken into lines."""
+
 
 def html_of(page: Page, library: str) -> str:
     """The document of a page.
@@ -199,7 +202,7 @@ def _sections(page: Page, palette: _Palette) -> Iterator[str]:
         for is_table, group in groupby(section.items, lambda item: isinstance(item, Table)):
             items = list(group)
             if not is_table:
-                across = {1: 1, 2: 2, 4: 2}.get(len(items), 3)
+                across = section.across or {1: 1, 2: 2, 4: 2}.get(len(items), 3)
                 parts.append(f'<div class="figures across-{across}">')
             for item in items:
                 if isinstance(item, Table):
@@ -287,7 +290,8 @@ def _cell(
     if isinstance(cell, str):
         look = palette.methods.get(cell)
         mark = palette.swatch(look, line=False) if look else ""
-        return f"<{tag}{scope}{_kind(column)}>{mark}{_text(cell)}</{tag}>"
+        kind = ' class="long"' if len(cell) > _LONG else _kind(column)
+        return f"<{tag}{scope}{kind}>{mark}{_text(cell)}</{tag}>"
     text = _shown(cell, column)
     inside = f"<strong>{text}</strong>" if text == shown else text
     return f'<{tag}{scope}{_kind(column)} data-value="{float(cell)!r}">{inside}</{tag}>'

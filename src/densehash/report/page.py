@@ -109,11 +109,13 @@ class Section:
     ----------
     title, text : what is written above them
     items : figures and tables, in order
+    across : how many figures stand side by side on a wide screen, 1 to 3; 0 lets their number tell
     """
 
     title: str
     items: tuple[Figure | PlaneFigure | Table, ...]
     text: str = ""
+    across: int = 0
 
 
 @dataclass(frozen=True)
