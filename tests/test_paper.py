@@ -297,6 +297,11 @@ def test_the_papers_times_are_complete(name: str) -> None:
     assert published.TRAINING_BY_P[name][2] == published.TRAINING_BY_ALPHA[name][2] == training
 
 
+def test_lengths_that_the_paper_has_not_can_be_asked_for() -> None:
+    plan = Plan(("DSH",), bits=(20, 40))
+    assert [x for x, _ in runs_of(STUDIES[0], plan, "DSH", {})] == [20, 40]
+
+
 def test_fixed_lengths_are_not_cut_by_those_asked_for() -> None:
     plan = Plan(("DSH",), bits=(16,))
     study = next(study for study in STUDIES if study.name == "figure-5")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from densehash.errors import InputError
@@ -145,7 +147,20 @@ def machine() -> str:
     >>> machine().startswith(platform.system())
     True
     """
-    return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    return (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def _cpu_name() -> str:
+    """What Linux calls the processor, where it has a name for it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    names = (line.partition(":")[2] for line in text.splitlines() if line.startswith("model name"))
+    return next((f" ({name.strip()})" for name in names), "")
 
 
 def _measure_hasher(problem: Problem, run: Run) -> Record:

@@ -141,7 +141,13 @@ class Plan:
         )
 
     def lengths(self, study: Study) -> tuple[int, ...]:
-        """Code lengths of a study that are run: its only one, or those that were asked for."""
+        """Code lengths of a study that are run.
+
+        Those that were asked for, where it runs over all; else its own, if there is one only, or
+        those of its own that were asked for.
+        """
+        if study.bits == BITS:
+            return self.bits
         if len(study.bits) == 1:
             return study.bits
         return tuple(n_bits for n_bits in study.bits if n_bits in self.bits)
