@@ -47,7 +47,8 @@ def test_help_of_every_command_has_an_example_that_can_be_parsed(
     code, out, _ = run(capsys, name, "--help")
     assert code == 0
     words = " ".join(out.replace("│", " ").split())
-    examples = words[words.rindex("Example") :].partition(":")[2].split("|")
+    examples = words[words.rindex("Examples:") :].split("•")[1:]
+    assert examples
     for example in examples:
         program, command, *options = example.split()
         assert (program, command) == ("densehash", name)

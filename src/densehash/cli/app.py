@@ -11,14 +11,20 @@ import typer
 import densehash
 from densehash.errors import DensehashError
 
-__all__ = ["main"]
+__all__ = ["examples", "main"]
+
+
+def examples(*commands: str) -> str:
+    """What help ends with."""
+    return "\n".join(["Examples:", "", *(f"- {command}" for command in commands)])
+
 
 app = typer.Typer(
     help="Learned binary codes for nearest-neighbour search. Results go to stdout, progress to "
     "stderr; a mistake is one line on stderr and exit code 2.",
-    epilog="Examples: densehash paper --quick | densehash compare vectors.npy | "
-    "densehash compare --help",
+    epilog=examples("densehash paper --quick", "densehash compare vectors.npy"),
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # or lines of a docstring would break where they do there
     no_args_is_help=True,
 )
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from densehash.checks import check_integer
-from densehash.cli.app import app
+from densehash.cli.app import app, examples
 from densehash.cli.output import (
     make_folder,
     open_records,
@@ -32,8 +32,11 @@ __all__: list[str] = []
 
 @app.command(
     "compare",
-    epilog="Examples: densehash compare vectors.npy | "
-    "densehash compare base.fvecs --queries query.fvecs --bits 64,128 --methods dsh,itq --json",
+    epilog=examples(
+        "densehash compare vectors.npy",
+        "densehash compare base.fvecs --queries query.fvecs --bits 64,128 --metric cosine",
+        "densehash compare digits --methods dsh,itq --json",
+    ),
 )
 def _compare(
     vectors: Annotated[

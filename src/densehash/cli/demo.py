@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from densehash import demo, hamming
-from densehash.cli.app import app
+from densehash.cli.app import app, examples
 
 __all__: list[str] = []
 
@@ -22,7 +22,7 @@ SHOWN_QUERIES = 4
 SHOWN_NEIGHBOURS = 5
 
 
-@app.command("demo", epilog="Examples: densehash demo | densehash demo --bits 32 --json")
+@app.command("demo", epilog=examples("densehash demo", "densehash demo --bits 32 --json"))
 def _demo(
     bits: Annotated[int, typer.Option(help="Bits of a code, 1 to 4096.")] = 64,
     seed: Annotated[int, typer.Option(help="Draws the planes and the queries.")] = 0,

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from densehash.cli.app import app
+from densehash.cli.app import app, examples
 from densehash.datasets import catalog
 from densehash.errors import FileError
 
 __all__: list[str] = []
 
 
-@app.command("fetch", epilog="Example: densehash fetch sift1m --to data")
+@app.command("fetch", epilog=examples("densehash fetch", "densehash fetch sift1m --to data"))
 def _fetch(
     name: Annotated[
         str | None, typer.Argument(help="Of a set; without it, all sets are listed.")

@@ -7,12 +7,12 @@ import typer
 import densehash
 from densehash import hamming
 from densehash.checks import check_threads
-from densehash.cli.app import app
+from densehash.cli.app import app, examples
 
 __all__: list[str] = []
 
 
-@app.command("info", epilog="Example: densehash info")
+@app.command("info", epilog=examples("densehash info"))
 def _info() -> None:
     """Say the version, the instruction sets, and the number of threads."""
     typer.echo(f"version               {densehash.__version__}")

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from densehash.checks import check_integer
-from densehash.cli.app import app
+from densehash.cli.app import app, examples
 from densehash.cli.output import (
     make_folder,
     open_records,
@@ -41,8 +41,10 @@ QUICK_QUERIES = 300
 
 @app.command(
     "paper",
-    epilog="Examples: densehash paper --quick | "
-    "densehash paper --data sift1m --data mine.npy --bits 16,32,64 --out results",
+    epilog=examples(
+        "densehash paper --quick",
+        "densehash paper --data sift1m --data mine.npy --bits 16,32,64 --out results",
+    ),
 )
 def _paper(
     data: Annotated[
