@@ -126,7 +126,8 @@ def _rabitq(faiss: Any, d: int, n_bits: int) -> Any:
 def _tables(faiss: Any, index: Any, asked: NDArray[np.float32]) -> NDArray[np.float32]:
     """What each value of each byte of a code adds to the squared distance: (q, bytes, 256)."""
     if hasattr(index, "chain"):
-        asked, index = index.apply_chain(asked), faiss.downcast_index(index.index)
+        asked = faiss.downcast_VectorTransform(index.chain.at(0)).apply(asked)
+        index = faiss.downcast_index(index.index)
     tables = np.empty((len(asked), index.pq.M, 256), np.float32)
     index.pq.compute_distance_tables(
         len(asked), faiss.swig_ptr(np.ascontiguousarray(asked)), faiss.swig_ptr(tables)
