@@ -61,7 +61,7 @@ def test_two_sets_of_one_name_are_told_apart(
         (["--parts", "7"], "there is no part '7'; the parts are 2, 3, times"),
         (["--data", "nowhere.npy"], "nowhere.npy"),
         (["--methods", "x"], "there is no method 'x'"),
-        (["--queries", "0"], "--queries must be"),
+        (["--n-queries", "0"], "--n-queries must be"),
         (["--metric", "l1"], "metric must be"),
         (["--seeds", "0"], "--seeds must be"),
         (["--what"], "--what"),

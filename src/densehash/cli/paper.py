@@ -73,7 +73,9 @@ def _paper(
         typer.Option(help=f"Parts of the paper: {', '.join(PARTS)}; all without it."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; 3 without it.")] = None,
-    queries: Annotated[int | None, typer.Option(help="How many queries; 1000 without it.")] = None,
+    n_queries: Annotated[
+        int | None, typer.Option(help="How many queries at most; 1000 without it.")
+    ] = None,
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
@@ -93,8 +95,8 @@ def _paper(
         plan = replace(plan, parts=check_parts(parts.split(",")))
     if seeds is not None:
         plan = replace(plan, n_seeds=check_integer(seeds, "--seeds", 1, 1000))
-    if queries is not None:
-        check_integer(queries, "--queries", 1)
+    if n_queries is not None:
+        check_integer(n_queries, "--n-queries", 1)
     problems: list[Problem] = []
     for name in dict.fromkeys(data or ["digits", "patches"]):
         found = load(name)
@@ -103,7 +105,7 @@ def _paper(
             Problem.of(
                 replace(found, name=f"{found.name} ({same + 1})") if same else found,
                 metric=metric,
-                n_queries=queries or (QUICK_QUERIES if quick else 1000),
+                n_queries=n_queries or (QUICK_QUERIES if quick else 1000),
                 most_rows=QUICK_ROWS if quick else None,
                 verbose=True,
             )
@@ -134,6 +136,7 @@ def _paper(
         typer.echo(json.dumps(answer, indent=2))
         return
     console = Console()
-    for table in (*tables, *([claims] if claims else [])):
-        show(table, console)
+    for table in (*tables, claims):
+        if table is not None and table.rows:
+            show(table, console)
     typer.echo(f"report   {report or 'none'}\nrecords  {folder / 'records.jsonl'}")
