@@ -132,6 +132,16 @@ def test_the_table_is_on_stdout(
     assert "finds most" in out
 
 
+def test_signs_in_the_name_of_a_file_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
+) -> None:
+    named = vectors.rename(tmp_path / "[red]<b>&.npy")
+    options = ["--bits", "8", "--methods", "lsh", "--out", str(tmp_path / "out")]
+    code, out, _ = run(capsys, "compare", str(named), *options)
+    assert code == 0
+    assert "[red]<b>&, 540 × 24" in out
+
+
 @pytest.mark.parametrize("metric", ["cosine", "ip"])
 def test_metrics_and_query_files(
     capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path, metric: str

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from densehash.checks import check_integer
 from densehash.cli.app import app, examples
@@ -95,8 +94,7 @@ def _compare(
         }
         typer.echo(json.dumps(answer, indent=2))
         return
-    console = Console()
-    show(comparison_table(found), console)
+    show(comparison_table(found))
     for sentence in advice(found):
         typer.echo(sentence)
     for name, why in found.refused.items():

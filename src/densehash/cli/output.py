@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as TerminalTable
 
 from densehash.errors import FileError, InputError, MissingExtraError
@@ -19,6 +22,7 @@ __all__ = ["make_folder", "open_records", "parse_bits", "parse_methods", "show",
 
 _MOST_BITS = 4096
 _SHORT = 20  # letters of text that are never wrapped
+_WIDE = 160
 
 
 def parse_bits(text: str) -> tuple[int, ...]:
@@ -79,25 +83,34 @@ def write_page(page: Page, folder: Path) -> Path | None:
     return path
 
 
-def show(table: Table, console: Console) -> None:
-    """Print a table of the report."""
-    shown = TerminalTable(title=table.title, caption=table.caption or None)
+def show(table: Table) -> None:
+    """Print a table of the report; a pipe gets it as wide as it needs to be."""
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    shown = TerminalTable(
+        title=escape(table.title),
+        caption=escape(table.caption) or None,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        caption_justify="left",
+    )
     best = [_best(table, column) for column in range(len(table.columns))]
     for at, column in enumerate(table.columns):
         if column.digits is None:
             longest = max((len(str(row[at])) for row in table.rows), default=0)
-            shown.add_column(column.title, no_wrap=longest <= _SHORT)
+            shown.add_column(escape(column.title), no_wrap=longest <= _SHORT)
         else:
-            shown.add_column(column.title, justify="right")
+            shown.add_column(escape(column.title), justify="right")
     for row in table.rows:
         cells = []
         for at, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
             if cell is None:
                 cells.append("–")
             elif isinstance(cell, str) or column.digits is None:
-                cells.append(str(cell))
+                cells.append(escape(str(cell)))
             else:
                 number = f"{cell:,.{column.digits}f}"
+                number = number.removeprefix("0") if column.digits else number
                 cells.append(f"[bold]{number}[/bold]" if cell == best[at] else number)
         shown.add_row(*cells)
     console.print(shown)

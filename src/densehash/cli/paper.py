@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from densehash.checks import check_integer
 from densehash.cli.app import app, examples
@@ -135,8 +134,7 @@ def _paper(
         }
         typer.echo(json.dumps(answer, indent=2))
         return
-    console = Console()
     for table in (*tables, claims):
         if table is not None and table.rows:
-            show(table, console)
+            show(table)
     typer.echo(f"report   {report or 'none'}\nrecords  {folder / 'records.jsonl'}")
