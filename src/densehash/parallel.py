@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from typing import TypeVar
 
 import scipy.linalg  # noqa: F401  its BLAS must be loaded before the libraries are listed
@@ -35,13 +34,13 @@ class _Held:
     n_threads_before: tuple[int, ...] = ()
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
+# What numpy and scipy have brought by now. What comes later, say with faiss, we do not compute with,
+# and leave alone.
+_BLAS = ThreadpoolController().select(user_api="blas")
 
 
 def _counts() -> tuple[int, ...]:
-    return tuple(library.num_threads for library in _blas().lib_controllers)
+    return tuple(library.num_threads for library in _BLAS.lib_controllers)
 
 
 def n_threads() -> int:
@@ -69,7 +68,7 @@ def one_blas_thread() -> Iterator[None]:
     Examples
     --------
     >>> with one_blas_thread():
-    ...     [library["num_threads"] for library in _blas().info()][:1]
+    ...     [library["num_threads"] for library in _BLAS.info()][:1]
     [1]
     """
     with _Held.lock:
@@ -87,7 +86,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _set_counts(counts: tuple[int, ...]) -> None:
-    for library, count in zip(_blas().lib_controllers, counts, strict=True):
+    for library, count in zip(_BLAS.lib_controllers, counts, strict=True):
         # From threadpoolctl 3.7 on, only the thread that set a limit first may change it, and
         # others are ignored; but the last one out is not always the thread that came in first.
         release = getattr(library, "clear_controlling_thread", None)
