@@ -34,8 +34,8 @@ class _Held:
     n_threads_before: tuple[int, ...] = ()
 
 
-# What numpy and scipy have brought by now. What comes later, say with faiss, we do not compute with,
-# and leave alone.
+# What numpy and scipy have brought by now. What comes later, say with faiss, is not computed with
+# here, and left alone.
 _BLAS = ThreadpoolController().select(user_api="blas")
 
 
