@@ -558,8 +558,10 @@ def test_nulls(tmp_path: Path, pa: Any, wrong: int, size: int) -> None:
             read_all(path)
     if size == 2:
         rows[wrong] = None
+        # Before version 26, pyarrow cannot read such a column of Parquet at all.
+        told = f"expected 2 numbers in row {wrong} of 'v', found|pyarrow: Expected all lists"
         for path in tables(pa, tmp_path, pa.array(rows, pa.list_(pa.float32(), size))):
-            with pytest.raises(FileError, match=f"expected 2 numbers in row {wrong} of 'v', found"):
+            with pytest.raises(FileError, match=told):
                 read_all(path)
 
 
