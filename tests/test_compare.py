@@ -12,10 +12,12 @@ from test_cli import run
 from densehash.cli import output
 from densehash.datasets import DataSet
 from densehash.errors import InputError, MissingExtraError
+from densehash.paper import runner
 from densehash.paper.compare import Comparison, Line, advice, compare, comparison_page
 from densehash.paper.problem import Problem
 from densehash.paper.records import Records
 from densehash.paper.results import Results
+from densehash.paper.runs import Run, measure
 from densehash.paper.studies import Plan
 from densehash.report import Figure
 
@@ -42,6 +44,20 @@ def test_lines_are_ranked_by_recall_within_a_length() -> None:
     assert {line.bytes_a_row for line in found.lines} == {1, 2}
     assert all(0 < line.mean_average_precision < 1 for line in found.lines)
     assert all(line.fit_seconds > 0 and line.encode_seconds > 0 for line in found.lines)
+
+
+def test_without_chance_a_method_is_run_once_for_all_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[Run] = []
+
+    def counted(problem: Problem, run: Run) -> Any:
+        runs.append(run)
+        return measure(problem, run)
+
+    monkeypatch.setattr(runner, "measure", counted)
+    compare(a_problem(), Plan(("LSH", "PCAH"), (8,), 3, ()), Records(None))
+    assert [run.method for run in runs] == ["LSH", "PCAH", "LSH", "LSH"]
 
 
 def test_more_candidates_find_more() -> None:

@@ -31,8 +31,8 @@ ROOMS = {
     },
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
-        *("__init__", "checks", "datasets", "demo", "errors", "hamming", "paper", "progress"),
-        *("report",),
+        *("__init__", "bits", "checks", "datasets", "demo", "errors", "hamming", "paper"),
+        *("progress", "report"),
     },
     "__init__": {"bits", "errors", "hamming", "hashers"},
 }

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as TerminalTable
 
+from densehash.bits import MAX_BITS
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.paper.methods import METHODS, check_methods
 from densehash.paper.records import Records
@@ -20,7 +21,6 @@ from densehash.report import Page, Table, write_figures, write_report
 
 __all__ = ["make_folder", "open_records", "parse_bits", "parse_methods", "show", "write_page"]
 
-_MOST_BITS = 4096
 _SHORT = 20  # letters of text that are never wrapped
 _WIDE = 160
 
@@ -29,9 +29,9 @@ def parse_bits(text: str) -> tuple[int, ...]:
     """Code lengths of ``"32,64"``."""
     lengths = []
     for part in text.split(","):
-        if not part.strip().isdecimal() or not 1 <= int(part) <= _MOST_BITS:
+        if not part.strip().isdecimal() or not 1 <= int(part) <= MAX_BITS:
             raise InputError(
-                f"--bits must be numbers from 1 to {_MOST_BITS} with commas between them, "
+                f"--bits must be numbers from 1 to {MAX_BITS} with commas between them, "
                 f"got {text!r}"
             )
         lengths.append(int(part))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from densehash.paper.figures import draw
 from densehash.paper.results import Results
 from densehash.paper.studies import STUDIES, Plan
-from densehash.paper.tables import cost_table
+from densehash.paper.tables import growth_exponent
 from densehash.report import Column, Series, Table
 
 __all__ = ["CLAIMS", "claims_table"]
@@ -145,10 +145,9 @@ def _falls_beyond_five(evidence: _Evidence) -> _Verdict | None:
 
 
 def _linear_in_rows(evidence: _Evidence) -> _Verdict | None:
-    table = cost_table([evidence.results], evidence.plan)
-    exponent = None if table is None else table.rows[0][1]
+    exponent = growth_exponent("cost-rows", evidence.results, evidence.plan)
     line = evidence.line("cost-rows", "DSH")
-    if not isinstance(exponent, float) or line is None:
+    if exponent is None or line is None:
         return None
     if line.y[0] < _SHORT_FIT:
         return _Verdict("cannot be said", f"{line.x[0]:,.0f} rows take {line.y[0]:.3f} s")

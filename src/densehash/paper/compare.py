@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from densehash.checks import check_integer
@@ -141,26 +143,21 @@ def compare(
 
 
 def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: int) -> Line | None:
-    run = plan.run(method, n_bits)
-    every = list(results.seeds(run, plan.n_seeds))
+    every = list(results.seeds(plan.run(method, n_bits), plan.n_seeds))
     if not every:
         return None
 
-    def mean(measure: object) -> float:
-        found = results.mean(run, plan.n_seeds, measure)  # type: ignore[arg-type]
-        return 0.0 if found is None else found.mean
-
-    def asymmetric_recall(measured: Measured) -> float:
-        return measured.asymmetric_recall(n_candidates)
+    def mean(measure: Callable[[Measured], float]) -> float:
+        return statistics.mean(map(measure, every))
 
     return Line(
         method,
         n_bits,
         mean(MEASURES["map"].of),
-        mean(lambda measured: measured.recall(n_candidates)),
-        mean(asymmetric_recall) if method in METHODS else None,
+        mean(lambda m: m.recall(n_candidates)),
+        mean(lambda m: m.asymmetric_recall(n_candidates)) if method in METHODS else None,
         mean(MEASURES["fit"].of),
-        mean(lambda measured: measured.encode_seconds),
+        mean(lambda m: m.encode_seconds),
         every[0].bytes_a_row,
     )
 

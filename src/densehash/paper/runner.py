@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from densehash.paper.methods import COSTS, PEERS
+from densehash.paper.methods import COSTS
 from densehash.paper.problem import Problem
 from densehash.paper.records import Records
 from densehash.paper.results import Results
@@ -62,13 +62,16 @@ def planned(plan: Plan, problem: Problem) -> list[Run]:
         if method in plan.methods
         for _, run in runs_of(study, plan, method, problem.identity)
     ]
-    runs: dict[str, Run] = {}
-    for seed in range(plan.n_seeds):
-        for run in every:
-            if seed == 0 or run.method not in PEERS:
-                seeded = replace(run, seed=seed)
-                runs.setdefault(repr(seeded.key(problem.identity)), seeded)
-    return list(runs.values())
+    seeded = (replace(run, seed=seed) for seed in range(plan.n_seeds) for run in every)
+    return _once(seeded, problem)
+
+
+def _once(runs: Iterable[Run], problem: Problem) -> list[Run]:
+    """Runs of different keys: without chance, all seeds are one run."""
+    by_key: dict[str, Run] = {}
+    for run in runs:
+        by_key.setdefault(repr(run.key(problem.identity)), run)
+    return list(by_key.values())
 
 
 def complete(
@@ -84,7 +87,7 @@ def complete(
     >>> complete(problem, runs, records), complete(problem, runs, records)
     (2, 0)
     """
-    left = [run for run in runs if records.get(run.key(problem.identity)) is None]
+    left = [run for run in _once(runs, problem) if records.get(run.key(problem.identity)) is None]
     with steps(sum(map(_cost, left)), shown=verbose) as begin:
         for run in left:
             what = f"{problem.name}, {run.n_bits} bits, {run.method}, seed {run.seed}"

@@ -88,7 +88,7 @@ class Run:
 
 @cache
 def _every_parameter(method: str, changed: tuple[_Parameter, ...]) -> dict[str, object]:
-    """All parameters of a method; a peer has none but a seed that it never changes."""
+    """All parameters of a method; a peer has none, and no chance either."""
     if method in PEERS:
         return {}
     every = make_hasher(method, 1, parameters=dict(changed)).get_params()

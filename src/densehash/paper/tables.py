@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from densehash.paper import published
 from densehash.paper.figures import MEASURES, slug
 from densehash.paper.methods import METHODS, PAPER
-from densehash.paper.results import Results, Value
+from densehash.paper.results import Measured, Results, Value
+from densehash.paper.runs import Run
 from densehash.paper.studies import STUDIES, Plan, Study, runs_of
 from densehash.report import Column, Table
 
 __all__ = [
     "beyond_table",
     "cost_table",
+    "growth_exponent",
     "map_table",
     "nearest_published",
     "parameter_table",
@@ -181,7 +182,7 @@ def cost_table(every: list[Results], plan: Plan) -> Table | None:
     """
     rows = []
     for results in every:
-        slopes = [_exponent(_study(name), results, plan) for name in _COSTS]
+        slopes = [growth_exponent(name, results, plan) for name in _COSTS]
         if any(slope is not None for slope in slopes):
             rows.append((str(results.identity["set"]), *slopes))
     if not rows:
@@ -204,10 +205,22 @@ def cost_table(every: list[Results], plan: Plan) -> Table | None:
 _COSTS = ("cost-rows", "cost-bits", "cost-features")
 
 
-def _exponent(study: Study, results: Results, plan: Plan) -> float | None:
+def growth_exponent(name: str, results: Results, plan: Plan) -> float | None:
+    """The power of what a study varies that DSH's training time grows as; None of few points.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> from densehash.paper.problem import Problem
+    >>> from densehash.paper.runner import run_plan
+    >>> plan = Plan(("DSH",), (16, 32), n_seeds=1, parts=("cost",))
+    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
+    >>> growth_exponent("cost-bits", results, plan) is None  # two lengths only
+    True
+    """
     points = [
         (x, value.mean)
-        for x, run in runs_of(study, plan, "DSH", results.identity)
+        for x, run in runs_of(_study(name), plan, "DSH", results.identity)
         if (value := results.mean(run, plan.n_seeds, MEASURES["fit"].of))
     ]
     if len(points) < 3:
@@ -229,7 +242,6 @@ def beyond_table(results: Results, plan: Plan, n_candidates: int = 100) -> Table
     >>> [row[:2] for row in beyond_table(results, plan).rows]
     [('LSH', 16), ('LSH', 32), ('DSH', 16), ('DSH', 32)]
     """
-    rows = list(chain.from_iterable(_beyond_rows(results, plan, n_candidates)))
     name = results.identity["set"]
     return Table(
         f"beyond-{slug(name)}",
@@ -246,40 +258,36 @@ def beyond_table(results: Results, plan: Plan, n_candidates: int = 100) -> Table
             Column("encode a row, µs", 2, "least"),
             Column("bytes a row", 0),
         ),
-        tuple(rows),
+        tuple(_beyond_rows(results, plan, n_candidates)),
         f"recall@{results.identity['k']} of {n_candidates}: the share of the "
         f"{results.identity['k']} nearest among {n_candidates} candidates, which exact re-ranking "
         "then finds.",
     )
 
 
-def _beyond_rows(results: Results, plan: Plan, n_candidates: int) -> Iterator[list[_Row]]:
-    def mean(run: object, measure: object) -> float | None:
-        return _mean(results.mean(run, plan.n_seeds, measure))  # type: ignore[arg-type]
+def _beyond_rows(results: Results, plan: Plan, n_candidates: int) -> Iterator[_Row]:
+    def mean(run: Run, measure: Callable[[Measured], float]) -> float | None:
+        return _mean(results.mean(run, plan.n_seeds, measure))
 
     for method in plan.methods:
         ours = method in METHODS
-        rows: list[_Row] = []
         for n_bits in plan.bits:
             run = plan.run(method, n_bits)
             size = mean(run, lambda m: m.bytes_a_row)
             if size is None:
                 continue
-            rows.append(
-                (
-                    method,
-                    n_bits,
-                    mean(run, MEASURES["map"].of),
-                    mean(run, MEASURES["map"].asymmetric) if ours else None,
-                    mean(run, lambda m: m.recall(n_candidates)),
-                    mean(run, lambda m: m.asymmetric_recall(n_candidates)) if ours else None,
-                    mean(run, MEASURES["lookup"].of) if ours else None,
-                    mean(run, MEASURES["fit"].of),
-                    mean(run, lambda m: 1e6 * m.encode_seconds),
-                    size,
-                )
+            yield (
+                method,
+                n_bits,
+                mean(run, lambda m: m.mean_average_precision),
+                mean(run, lambda m: m.asymmetric_mean_average_precision) if ours else None,
+                mean(run, lambda m: m.recall(n_candidates)),
+                mean(run, lambda m: m.asymmetric_recall(n_candidates)) if ours else None,
+                mean(run, MEASURES["lookup"].of) if ours else None,
+                mean(run, lambda m: m.fit_seconds),
+                mean(run, lambda m: 1e6 * m.encode_seconds),
+                size,
             )
-        yield rows
 
 
 def _mean(value: Value | None) -> float | None:
