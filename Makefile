@@ -15,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-hamming bench-hashers bench-accuracy self-check sanitize clean
+.PHONY: help demo test check bench bench-hamming bench-hashers bench-index bench-accuracy self-check sanitize clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch
 
 bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss and bare products
 	$(BIN)/python bench/hashers.py
+
+# Twenty minutes on two cores.
+bench-index: $(VENV)/.installed-bench ## the index against faiss, hnswlib, usearch and scikit-learn
+	$(BIN)/python bench/index.py --out build/index --json build/index/records.json
 
 # An hour and a half on two cores; RECORDS= makes it go on where it was cut.
 RECORDS ?= build/accuracy.jsonl

@@ -65,5 +65,7 @@ void without_lock(size_t n_threads, Work&& work) {
 // Each adds its functions to the module; one for each bind_*.cpp.
 void bind_hamming(nb::module_& module);
 void bind_asymmetric(nb::module_& module);
+void bind_groups(nb::module_& module);
+void bind_multi(nb::module_& module);
 
 }  // namespace densehash

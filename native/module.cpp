@@ -5,4 +5,6 @@ NB_MODULE(_native, module) {
   module.doc() = "Kernels; called through the modules that check what comes in.";
   densehash::bind_hamming(module);
   densehash::bind_asymmetric(module);
+  densehash::bind_groups(module);
+  densehash::bind_multi(module);
 }

@@ -19,8 +19,10 @@ inline size_t key_position(uint64_t key) { return key & ((uint64_t{1} << 48) - 1
 // cut only when it is full. No heap: its cost does not depend on the order.
 class Selector {
  public:
-  Selector(size_t k, size_t bits)
-      : k_(k), bound_(bits + 1), counts_(bits + 1), keys_(2 * k < 64 ? 64 : 2 * k) {}
+  Selector(size_t k, size_t bits) : Selector(k, bits, bits + 1) {}
+  // Candidates at `bound` or farther are not needed from the beginning.
+  Selector(size_t k, size_t bits, size_t bound)
+      : k_(k), bound_(bound), counts_(bits + 1), keys_(2 * k < 64 ? 64 : 2 * k) {}
 
   // Candidates at this distance or farther are not needed any more.
   size_t bound() const { return bound_; }

@@ -61,13 +61,13 @@ def test_shells_can_complete_commands() -> None:
         env={
             **os.environ,
             "_DENSEHASH_COMPLETE": "complete_bash",
-            "COMP_WORDS": "densehash com",
+            "COMP_WORDS": "densehash comp",
             "COMP_CWORD": "1",
         },
         capture_output=True,
         check=False,
     )
-    assert result.stdout.split() == [b"compare"]
+    assert result.stdout.split() == [b"compact", b"compare"]
 
 
 def test_a_pipe_that_closes_early_is_no_error() -> None:

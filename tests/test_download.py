@@ -19,7 +19,8 @@ from types import SimpleNamespace
 import pytest
 from file_servers import DATES, FileServer, ftp_server, http_server
 
-from densehash.datasets import connect, disk, download
+from densehash import disk
+from densehash.datasets import connect, download
 from densehash.datasets.archive import unpack
 from densehash.datasets.download import UnavailableError, fetch
 from densehash.errors import FileError, InputError
@@ -376,7 +377,7 @@ def test_several_at_once_download_one_time(web: FileServer, target: Path) -> Non
 def test_a_dead_process_holds_no_lock(tmp_path: Path) -> None:
     code = (
         "import sys, time, pathlib\n"
-        "from densehash.datasets.disk import locked\n"
+        "from densehash.disk import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"

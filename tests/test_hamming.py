@@ -344,3 +344,19 @@ def test_any_number_of_threads(n_threads: int | None) -> None:
     expected = reference.top_k(queries, codes, 9)
     np.testing.assert_array_equal(found, expected[0])
     np.testing.assert_array_equal(order, expected[1])
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_sample_that_misleads_does_not_change_the_answer(n_threads: int) -> None:
+    """Long lists are begun with a bound from a sample of the codes; here it is far too tight."""
+    n, k = 70_000, 1_000
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (n, 4), dtype=np.uint8)
+    queries = rng.integers(0, 256, (70, 4), dtype=np.uint8)
+    step = n // 64
+    for piece in range(64):  # the sample sees the queries' own codes everywhere
+        codes[piece * step : piece * step + step // 32] = queries[piece]
+    found, where = hamming.top_k(queries, codes, k, n_threads=n_threads)
+    true_distances, true_positions = reference.top_k(queries, codes, k)
+    np.testing.assert_array_equal(found, true_distances)
+    np.testing.assert_array_equal(where, true_positions)

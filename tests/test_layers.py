@@ -17,24 +17,29 @@ ROOMS = {
     "hamming": {"_native", "bits", "checks", "errors"},
     "parallel": set(),
     "progress": set(),
+    "disk": {"errors", "progress"},
     "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"},
     "truth": {"checks", "errors", "parallel", "progress", "source"},
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
-    "datasets": {"checks", "errors", "progress", "source"},
-    "report": {"errors"},
+    "index": {
+        *("_native", "bits", "checks", "disk", "errors", "hamming", "hashers", "kmeans"),
+        *("progress", "rows", "source", "truth"),
+    },
+    "datasets": {"checks", "disk", "errors", "progress", "source"},
+    "report": {"disk", "errors"},
     "paper": {
         *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
         *("metrics", "parallel", "progress", "report", "source", "truth"),
     },
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
-        *("__init__", "bits", "checks", "datasets", "demo", "errors", "hamming", "paper"),
-        *("progress", "report"),
+        *("__init__", "bits", "checks", "datasets", "demo", "disk", "errors", "hamming", "index"),
+        *("paper", "progress", "report", "source"),
     },
-    "__init__": {"bits", "errors", "hamming", "hashers"},
+    "__init__": {"bits", "errors", "hamming", "hashers", "index"},
 }
 
 # The only rooms that talk to a terminal.

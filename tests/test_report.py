@@ -622,7 +622,7 @@ def test_a_report_that_cannot_be_finished_leaves_the_one_before(
 def test_a_report_needs_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be written: No such file"):
         write_report(rich_page(), tmp_path / "missing" / "report.html")
-    with pytest.raises(FileError, match="is a folder"):
+    with pytest.raises(FileError, match="is a directory"):
         write_report(rich_page(), tmp_path)
 
 

@@ -75,21 +75,33 @@ def test_the_changelog_has_a_place_for_what_comes() -> None:
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_readme_runs() -> None:
+def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = re.findall(r"```python\n(.*?)```", readme, re.S)[0]
     names: dict[str, Any] = {}
-    exec(example, names)
+    for example in re.findall(r"```python\n(.*?)```", readme, re.S):
+        exec(example, names)
+    digits = load_digits().target
+    # A digit's nearest rows are mostly of the same digit: the examples do what they say.
+    assert names["hits"].ids.shape == names["hits"].distances.shape == (97, 10)
+    assert (digits[names["hits"].ids] == digits[1700:, np.newaxis]).mean() > 0.9
+    assert len(names["index"]) == 1797 - 2
     assert names["codes"].shape == (1700, 8)
     assert names["asked"].shape == (97, 8)
     assert names["distances"].shape == names["indices"].shape == (97, 10)
     assert names["limits"].shape == (98,)
     assert names["near"].shape == names["where"].shape == (names["limits"][-1],)
     assert names["counts"].shape == (97, 65)
-    # A digit's nearest codes are mostly of the same digit: the example does what it says.
-    digits = load_digits().target
-    found = digits[names["indices"]] == digits[1700:, np.newaxis]
-    assert found.mean() > 0.8
+    assert (digits[names["indices"]] == digits[1700:, np.newaxis]).mean() > 0.8
+
+
+def test_the_examples_of_the_index_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(example, names)
+    assert len(names["index"]) == 1795
 
 
 def test_the_example_of_the_evaluation_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from densehash import bits, hamming
 from densehash.bits import pack, unpack
 from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
 from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
+from densehash.index import HashingNeighbors, Index
 
 __all__ = [
     "AGH",
@@ -17,6 +18,8 @@ __all__ = [
     "SIKH",
     "DensehashError",
     "FileError",
+    "HashingNeighbors",
+    "Index",
     "InputError",
     "MissingExtraError",
     "Refined",

@@ -39,4 +39,75 @@ def table_histograms(
     shift: int,
     n_threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def nearest_groups(scores: NDArray[np.float32], p: int, n_threads: int) -> NDArray[np.int32]: ...
+def top_k_in_groups(
+    queries: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    limits: NDArray[np.int64],
+    probes: NDArray[np.int32],
+    ranks: NDArray[np.uint32] | None,
+    allowed: NDArray[np.uint8] | None,
+    k: int,
+    ordered: bool,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+def rerank(
+    queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
+    vectors: NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint8] | NDArray[np.int8],
+    positions: NDArray[np.int64],
+    ranks: NDArray[np.uint32] | None,
+    k: int,
+    metric: str,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+def rerank_codes(
+    margins: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    positions: NDArray[np.int64],
+    ranks: NDArray[np.uint32] | None,
+    k: int,
+    n_threads: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+def build_tables(
+    codes: NDArray[np.uint8], n_bits: int, n_tables: int, n_threads: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]: ...
+def multi_top_k(
+    queries: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    n_bits: int,
+    starts: NDArray[np.uint32],
+    rows: NDArray[np.uint32],
+    allowed: NDArray[np.bool_] | None,
+    k: int,
+    patience: float,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+def multi_within(
+    queries: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    n_bits: int,
+    starts: NDArray[np.uint32],
+    rows: NDArray[np.uint32],
+    allowed: NDArray[np.bool_] | None,
+    radius: int,
+    patience: float,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]: ...
+def multi_probe(
+    queries: NDArray[np.uint8],
+    margins: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    n_bits: int,
+    starts: NDArray[np.uint32],
+    rows: NDArray[np.uint32],
+    allowed: NDArray[np.bool_] | None,
+    n_probes: int,
+    k: int,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
 def instruction_sets() -> tuple[str, ...]: ...

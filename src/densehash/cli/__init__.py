@@ -1,6 +1,17 @@
-"""The command ``densehash``: parse, call, print. One file a subcommand."""
+"""The command ``densehash``: parse, call, print. One file a subcommand, or a few small ones."""
 
-from densehash.cli import compare, demo, fetch, info, paper  # noqa: F401  importing a subcommand adds it to the app
+from densehash.cli import (  # noqa: F401  importing subcommands adds them to the app
+    build,
+    change,
+    compare,
+    demo,
+    fetch,
+    info,
+    paper,
+    search,
+    tune,
+    verify,
+)
 from densehash.cli.app import main
 
 __all__ = ["main"]

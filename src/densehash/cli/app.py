@@ -22,7 +22,12 @@ def examples(*commands: str) -> str:
 app = typer.Typer(
     help="Learned binary codes for nearest-neighbour search. Results go to stdout, progress to "
     "stderr; a mistake is one line on stderr and exit code 2.",
-    epilog=examples("densehash paper --quick", "densehash compare vectors.npy"),
+    epilog=examples(
+        "densehash compare vectors.npy",
+        "densehash build vectors.npy -o photos.dh",
+        "densehash search photos.dh queries.npy -k 10",
+        "densehash paper --quick",
+    ),
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # or lines of a docstring would break where they do there
     no_args_is_help=True,

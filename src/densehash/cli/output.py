@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table as TerminalTable
 
 from densehash.bits import MAX_BITS
+from densehash.disk import write_file
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.paper.methods import METHODS, check_methods
 from densehash.paper.records import Records
@@ -71,15 +72,13 @@ def write_page(page: Page, folder: Path) -> Path | None:
     """
     numbers = folder / "report.json"
     try:
-        numbers.write_text(json.dumps(asdict(page), indent=1), encoding="utf-8")
+        write_file(numbers, json.dumps(asdict(page), indent=1).encode("utf-8"))
         path = folder / "report.html"
         write_report(page, path)
         write_figures(page, folder / "figures")
     except MissingExtraError as error:
         typer.echo(f"no report was drawn: {error}; the numbers are in {numbers}", err=True)
         return None
-    except OSError as error:
-        raise FileError(f"{folder} cannot be written to: {error.strerror or error}") from None
     return path
 
 

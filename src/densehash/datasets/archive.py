@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from densehash.datasets.disk import check_room, sync_folder, writing
+from densehash.disk import check_room, sync_folder, writing
 from densehash.errors import FileError
 from densehash.progress import bar
 

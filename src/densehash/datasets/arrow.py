@@ -27,7 +27,8 @@ from densehash.datasets.reading import (
     import_extra,
     reason,
 )
-from densehash.datasets.writing import blocks, check_key, replacing, stored_type
+from densehash.datasets.writing import blocks, check_key, stored_type
+from densehash.disk import replacing
 from densehash.errors import DensehashError, FileError, InputError
 
 __all__ = [

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from densehash.datasets import builtin, download
 from densehash.datasets.archive import unpack
-from densehash.datasets.disk import check_room, locked, writing
 from densehash.datasets.files import SUFFIXES, open_vectors
 from densehash.datasets.reading import Vectors
+from densehash.disk import check_room, locked, writing
 from densehash.errors import FileError, InputError
 from densehash.source import Source
 

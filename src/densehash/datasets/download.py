@@ -24,7 +24,7 @@ from densehash.datasets.connect import (
     check_url,
     connect,
 )
-from densehash.datasets.disk import check_room, locked, sync_folder, writing
+from densehash.disk import check_room, locked, sync_folder, writing
 from densehash.errors import FileError, InputError
 from densehash.progress import bar
 

@@ -25,7 +25,8 @@ from densehash.datasets.reading import (
     n_bytes,
     reason,
 )
-from densehash.datasets.writing import blocks, check_key, replacing, stored_type
+from densehash.datasets.writing import blocks, check_key, stored_type
+from densehash.disk import replacing
 from densehash.errors import DensehashError, FileError, InputError
 
 __all__ = ["Hdf5Rows", "open_hdf5", "write_hdf5"]

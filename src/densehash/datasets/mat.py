@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from densehash.datasets.hdf5 import Hdf5Rows
 from densehash.datasets.reading import Reader, Vectors, broken, choose, in_words, n_bytes
-from densehash.datasets.writing import blocks, check_key, replacing, stored_type
+from densehash.datasets.writing import blocks, check_key, stored_type
+from densehash.disk import replacing
 from densehash.errors import FileError, InputError
 
 __all__ = ["open_mat", "write_mat"]

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.datasets.reading import Reader, Vectors, broken, check_shape, choose, n_bytes
-from densehash.datasets.writing import blocks, check_key, replacing, stored_type
+from densehash.datasets.writing import blocks, check_key, stored_type
+from densehash.disk import replacing
 from densehash.errors import FileError
 
 __all__ = ["open_npy", "open_npz", "write_npy", "write_npz"]

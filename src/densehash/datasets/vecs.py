@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.datasets.reading import Reader, Vectors, broken
-from densehash.datasets.writing import blocks, replacing, stored_type
+from densehash.datasets.writing import blocks, stored_type
+from densehash.disk import replacing
 from densehash.errors import InputError
 
 __all__ = ["TYPES", "open_vecs", "write_vecs"]

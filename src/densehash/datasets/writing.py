@@ -1,23 +1,17 @@
-"""What all writers share: blocks of rows, types that fit, and a file that appears whole."""
+"""What all writers share: blocks of rows, and types that fit."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.datasets.reading import Vectors, reason
-from densehash.errors import DensehashError, FileError, InputError
+from densehash.datasets.reading import Vectors
+from densehash.errors import InputError
 
-__all__ = ["blocks", "check_key", "replacing", "stored_type"]
+__all__ = ["blocks", "check_key", "stored_type"]
 
 _BLOCK_NUMBERS = 1 << 20
 
@@ -28,52 +22,6 @@ _KEEPING = {
     "int8": ".i8bin",
     "int32": ".ivecs or .ibin",
 }
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write to, which takes its place under the final name only when it is whole.
-
-    It lies in the same folder. At the end of a ``with`` block it is flushed to the disk and
-    renamed; after an error it is removed, and what was there before stays as it was.
-
-    Parameters
-    ----------
-    path : the final name; a link is followed
-
-    Yields
-    ------
-    Path of an empty file
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.txt")
-    ...     with replacing(path) as part:
-    ...         _ = part.write_text("whole")
-    ...         before = path.exists()
-    ...     before, path.read_text()
-    (False, 'whole')
-    """
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".densehash-{secrets.token_hex(8)}.part")
-    try:
-        _check_target(target)
-        part.touch(exist_ok=False)
-        yield part
-        _sync(part)
-        if target.exists():
-            shutil.copymode(target, part)
-        part.replace(target)
-    except BaseException as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, DensehashError):
-            raise FileError(f"{path} cannot be written: {reason(error)}") from error
-        raise
-    with suppress(OSError):  # some file systems cannot do it, and the file is there
-        _sync(target.parent)
 
 
 def blocks(X: Vectors, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
@@ -157,22 +105,3 @@ def check_key(key: str | None, usual: str) -> str:
     if not key or not key.isprintable():
         raise InputError(f"key must be a printable name, got {key!r}")
     return key
-
-
-def _check_target(target: Path) -> None:
-    if not target.exists():
-        return
-    mode = target.stat().st_mode
-    if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-        raise FileError(f"{target} is {kind}, expected a file or nothing")
-    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise FileError(f"{target} is write-protected")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from densehash.errors import InputError
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Hasher, Refined, SpH
+from densehash.hashers import Hasher
+from densehash.hashers.registry import hasher_named
 
 __all__ = ["BEYOND", "COSTS", "METHODS", "PAPER", "PEERS", "check_methods", "make_hasher"]
 
@@ -24,20 +24,6 @@ PEERS = ("faiss LSH", "faiss PQ", "faiss RaBitQ")
 
 COSTS = {"AGH": 8, "ITQ": 6, "KLSH": 5, "SpH": 2, "Refined(DSH)": 30, "Refined(ITQ)": 36}
 """How long a run takes, roughly, beside one of LSH: for the time left only."""
-
-_MAKERS: dict[str, Callable[[int], Hasher]] = {
-    "LSH": LSH,
-    "KLSH": KLSH,
-    "SIKH": SIKH,
-    "PCAH": PCAH,
-    "SpH": SpH,
-    "AGH": AGH,
-    "DSH": DSH,
-    "DSH contrast": partial(DSH, select="contrast"),
-    "ITQ": ITQ,
-    "Refined(DSH)": lambda n_bits: Refined(DSH(n_bits)),
-    "Refined(ITQ)": lambda n_bits: Refined(ITQ(n_bits)),
-}
 
 
 def make_hasher(
@@ -57,11 +43,7 @@ def make_hasher(
     >>> make_hasher("Refined(DSH)", 32, seed=1, parameters={"n_steps": 300})
     Refined(hasher=DSH(n_bits=32, random_state=1), n_steps=300, random_state=1)
     """
-    hasher = _MAKERS[method](n_bits)
-    every = hasher.get_params()
-    seeds = [name for name in every if name.rpartition("__")[2] == "random_state"]
-    hasher.set_params(**dict.fromkeys(seeds, seed), **(parameters or {}))
-    return hasher
+    return hasher_named(method, n_bits, random_state=seed, **(parameters or {}))
 
 
 def check_methods(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:

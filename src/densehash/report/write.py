@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from uuid import uuid4
 
+from densehash.disk import write_file
 from densehash.errors import FileError, MissingExtraError
 from densehash.report.charts import chart_of, config_of, with_legend
 from densehash.report.check import check_page
@@ -47,7 +47,7 @@ def write_report(page: Page, path: str | os.PathLike[str]) -> None:
     >>> write_report(page, "report.html")  # doctest: +SKIP
     """
     check_page(page)
-    _write(Path(path), html_of(page, _library(_vega())).encode("utf-8"))
+    write_file(Path(path), html_of(page, _library(_vega())).encode("utf-8"))
 
 
 def write_figures(page: Page, folder: str | os.PathLike[str]) -> list[Path]:
@@ -99,7 +99,7 @@ def write_figures(page: Page, folder: str | os.PathLike[str]) -> list[Path]:
             (".png", vega.vegalite_to_png(spec, scale=_PIXELS)),
         ):
             written.append(where / (item.name + suffix))
-            _write(written[-1], data)
+            write_file(written[-1], data)
     return written
 
 
@@ -125,22 +125,3 @@ def _library(vega: ModuleType) -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; making it takes seconds."""
     library: str = vega.javascript_bundle()
     return library
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Put a file in its place only when all of it is on the disk."""
-    if not path.name or path.is_dir():
-        raise FileError(f"{path} is a folder, not a file to write")
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        try:
-            with part.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}") from error

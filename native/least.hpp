@@ -1,0 +1,86 @@
+// The k least of some numbers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace densehash {
+
+// An integer whose order is that of the float. The order is total: -0 is 0, and what is no number
+// comes last, so that sorting is safe whatever a file holds.
+inline int32_t sortable(float x) {
+  x += 0.0f;
+  int32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const bool is_number = (bits & 0x7fffffff) <= 0x7f800000;
+  return is_number ? bits ^ (bits >> 31 & 0x7fffffff) : std::numeric_limits<int32_t>::max();
+}
+
+inline float from_sortable(int32_t sorted) {
+  const int32_t bits = sorted ^ (sorted >> 31 & 0x7fffffff);
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// A float and a position (32 bits of it) as one key: ordered by float, then by position.
+inline uint64_t make_float_key(int32_t sorted, size_t position) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(sorted) ^ 0x80000000) << 32 | position;
+}
+inline float float_of(uint64_t key) {
+  return from_sortable(static_cast<int32_t>(key >> 32 ^ 0x80000000));
+}
+inline size_t position_of(uint64_t key) { return key & 0xffffffff; }
+
+// Looks for the k least of up to n floats, again and again.
+class Least {
+ public:
+  Least(size_t n, size_t k)  // k is at least 1
+      : k_(k), lanes_(std::min((2 * k + 15) / 16 * 16, n)), floats_(n), least_(lanes_),
+        keys_(n + 1) {}
+
+  // Sets the keys of the k least of number(0) ... number(n - 1), and of some more: of all that are
+  // not above more(a bound of the k-th). Returns how many.
+  template <class Number, class More>
+  size_t find(size_t n, Number&& number, More&& more) {
+    int32_t* const floats = floats_.data();
+    uint64_t* const keys = keys_.data();
+    for (size_t i = 0; i < n; ++i) floats[i] = sortable(number(i));
+    int32_t bound = std::numeric_limits<int32_t>::max();
+    if (k_ < n) bound = sortable(more(from_sortable(bound_of_kth(n))));
+    size_t found = 0;
+    for (size_t i = 0; i < n; ++i) {  // without a branch, since it could not be foretold
+      keys[found] = make_float_key(floats[i], i);
+      found += floats[i] <= bound;
+    }
+    return found;
+  }
+
+  uint64_t* keys() { return keys_.data(); }
+
+ private:
+  // The floats are dealt out into lanes; the k-th of the lanes' least is little above the k-th of
+  // all.
+  int32_t bound_of_kth(size_t n) {
+    const size_t lanes = std::min(lanes_, n);
+    int32_t* const least = least_.data();
+    std::copy_n(floats_.data(), lanes, least);
+    for (size_t first = lanes; first < n; first += lanes) {
+      const int32_t* const from = floats_.data() + first;
+      const size_t count = std::min(lanes, n - first);
+      for (size_t i = 0; i < count; ++i) least[i] = std::min(least[i], from[i]);
+    }
+    std::nth_element(least, least + k_ - 1, least + lanes);
+    return least[k_ - 1];
+  }
+
+  size_t k_, lanes_;
+  std::vector<int32_t> floats_, least_;
+  std::vector<uint64_t> keys_;
+};
+
+}  // namespace densehash

@@ -1,0 +1,141 @@
+// How a call cuts its queries into batches and deals codes out to threads.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "parallel.hpp"
+#include "scan.hpp"
+
+namespace densehash {
+
+// Memory for a batch's candidates or counts, for each thread.
+constexpr size_t kBatchBytes = 4 * 1024 * 1024;
+// Codes that a thread takes at a time.
+constexpr size_t kChunk = 32768;
+// Work that pays for the start of another thread: bytes of codes times queries.
+constexpr double kWorkOfThread = 4e6;
+
+// How many threads are worth their start.
+inline size_t worth_starting(const Control& control, double n_pairs, size_t bytes) {
+  return static_cast<size_t>(std::min(static_cast<double>(control.n_threads()),
+                                      1 + n_pairs * static_cast<double>(bytes) / kWorkOfThread));
+}
+
+// How many queries fit one batch, in whole groups.
+inline size_t fitting(size_t bytes_a_query) {
+  return std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
+}
+
+inline double n_pairs(const Codes& queries, const Codes& codes) {
+  return static_cast<double>(queries.count) * static_cast<double>(codes.count);
+}
+
+// How the queries are cut into batches and the codes into ranges.
+struct Plan {
+  Plan(Codes queries, Codes codes, size_t most_in_batch, const Control& control)
+      : queries(queries), codes(codes),
+        n_workers(worth_starting(control, n_pairs(queries, codes), codes.bytes)) {
+    // As many rounds of batches, one for each thread, as there must be, if they come out even.
+    const size_t in_round = n_workers * most_in_batch;
+    const size_t n_rounds = (queries.count + in_round - 1) / in_round;
+    const size_t even = (queries.count + n_rounds * n_workers - 1) / (n_rounds * n_workers);
+    const size_t in_groups = (even + kGroup - 1) / kGroup * kGroup;
+    side_by_side = in_groups <= even + even / 16;
+    batch_size = side_by_side ? in_groups : most_in_batch;
+    n_batches = (queries.count + batch_size - 1) / batch_size;
+    side_by_side |= n_batches >= 4 * n_workers;
+  }
+
+  size_t first_query(size_t batch) const { return batch * batch_size; }
+
+  Codes batch(size_t b) const {
+    const size_t first = first_query(b);
+    return {queries.row(first), std::min(batch_size, queries.count - first), queries.bytes};
+  }
+
+  // The codes in n_workers even ranges, in order of position.
+  size_t range_begin(size_t range) const {
+    const size_t each = codes.count / n_workers, more = codes.count % n_workers;
+    return range * each + std::min(range, more);
+  }
+
+  Codes queries, codes;
+  size_t n_workers, batch_size, n_batches;
+  bool side_by_side;  // a batch to a thread; otherwise a part of the codes to a thread
+};
+
+// Shows all codes to every batch. prepare(first query, queries, worker) makes what the threads
+// share for a batch, make(prepared, worker) a visitor with visit(begin, end) over codes, and
+// finish(first query, visitors) takes what the visitors of a batch have seen: one, or one for each
+// thread where the codes of a batch are dealt out to them.
+template <class Prepare, class Make, class Finish>
+void visit_batches(const Plan& plan, Control& control, Prepare&& prepare, Make&& make,
+                   Finish&& finish) {
+  using Visitors = std::vector<decltype(make(prepare(0, Codes{}, 0), 0))>;
+  const size_t n_codes = plan.codes.count;
+  if (plan.side_by_side) {
+    control.run(plan.n_workers, plan.n_batches, [&](size_t b, size_t worker) {
+      const auto prepared = prepare(plan.first_query(b), plan.batch(b), worker);
+      Visitors visitors;
+      visitors.push_back(make(prepared, worker));
+      visitors[0]->visit(0, n_codes);
+      finish(plan.first_query(b), visitors);
+    });
+    return;
+  }
+  for (size_t b = 0; b < plan.n_batches; ++b) {
+    const auto prepared = prepare(plan.first_query(b), plan.batch(b), size_t{0});
+    Visitors visitors(plan.n_workers);
+    control.run(plan.n_workers, (n_codes + kChunk - 1) / kChunk, [&](size_t chunk, size_t worker) {
+      if (!visitors[worker]) visitors[worker] = make(prepared, worker);
+      visitors[worker]->visit(chunk * kChunk, std::min((chunk + 1) * kChunk, n_codes));
+    });
+    visitors.erase(std::remove(visitors.begin(), visitors.end(), nullptr), visitors.end());
+    finish(plan.first_query(b), visitors);
+  }
+}
+
+// Where a thread puts codes: the next one at a distance d of query q at places[q, d], and nothing
+// at ends[q] or beyond.
+struct Place {
+  size_t bound(size_t q) const { return bounds[q]; }
+  void hit(size_t q, size_t distance, size_t code) {
+    const int64_t place = places[q * width + distance]++;
+    if (place >= ends[q]) return;
+    distances[place] = static_cast<int32_t>(distance);
+    indices[place] = static_cast<int64_t>(code);
+  }
+
+  const std::vector<size_t>& bounds;
+  const std::vector<int64_t>& ends;
+  size_t width;
+  std::vector<int64_t>& places;  // (queries, width)
+  int32_t* distances;
+  int64_t* indices;
+};
+
+// Writes codes in order of (distance, position), query q's at begins[q]..ends[q]. counts holds how
+// many there are for each range of codes, (queries, bits + 1) each, as far as they are wanted.
+inline void place_counted(const Plan& plan, const Batch& batch, std::vector<std::vector<int64_t>>& counts,
+                   const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
+                   Control& control, int32_t* distances, int64_t* indices) {
+  const size_t width = batch.bits() + 1;
+  std::vector<size_t> bounds(batch.n_queries());
+  for (size_t q = 0; q < batch.n_queries(); ++q) {
+    int64_t place = begins[q];
+    for (size_t d = 0; place < ends[q] && d < width; ++d) {
+      // From how many there are to where the first of them goes.
+      for (auto& of_range : counts) place += std::exchange(of_range[q * width + d], place);
+      bounds[q] = d + 1;
+    }
+  }
+  control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
+    Scan(batch, control, worker)
+        .visit_below(plan.codes, plan.range_begin(range), plan.range_begin(range + 1),
+                     Place{bounds, ends, width, counts[range], distances, indices});
+  });
+}
+
+}  // namespace densehash

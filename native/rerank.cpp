@@ -1,0 +1,240 @@
+#include "rerank.hpp"
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+#include "least.hpp"
+#include "vectors.hpp"
+
+#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace densehash {
+namespace {
+
+// Queries that a thread takes at a time.
+constexpr size_t kQueries = 16;
+// Work that pays for the start of another thread: bytes read.
+constexpr double kWorkOfThread = 4e6;
+
+// Compares the candidates' rows. They lie far apart in memory: each is asked for while others are
+// compared. Not inlined, since it needs all registers.
+template <class Measure>
+__attribute__((noinline)) void compare(const Measure& measure, const typename Measure::Row* rows,
+                                       size_t width, const size_t* positions, size_t count,
+                                       typename Measure::Sum* sums) {
+  constexpr size_t kAhead = 16, kAheadBytes = 4096;  // what is asked for stays a while
+  const size_t row_bytes = width * sizeof *rows;
+  const size_t ahead = std::clamp<size_t>(kAheadBytes / row_bytes, 1, kAhead);
+  for (size_t i = 0; i < count; ++i) {
+    if (i + ahead < count) {
+      const char* row = reinterpret_cast<const char*>(rows + positions[i + ahead] * width);
+      for (size_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
+    }
+    sums[i] = measure.sums_of(rows + positions[i] * width);
+  }
+}
+
+// The order of answers: by distance, then by rank. Ranks lie far apart too, and are read only
+// where distances are equal.
+struct Order {
+  bool operator()(uint64_t x, uint64_t y) const {
+    if (x >> 32 != y >> 32 || candidates.ranks == nullptr) return x < y;
+    const size_t of_x = rank(x), of_y = rank(y);
+    return of_x != of_y ? of_x < of_y : x < y;
+  }
+  size_t rank(uint64_t key) const {
+    const uint32_t rank = candidates.ranks[position_of(key)];
+    if (rank >= candidates.n_rows) throw std::runtime_error("a rank is beyond the last row");
+    return rank;
+  }
+  const Candidates& candidates;
+};
+
+// What one thread needs.
+template <class Measure>
+class Worker {
+ public:
+  Worker(const Measure& measure, const Candidates& candidates, size_t k)
+      : measure_(measure), candidates_(candidates), positions_(candidates.each + 1),
+        sums_(candidates.each), least_(candidates.each, k) {}
+
+  void find(const typename Measure::Row* rows, size_t width, size_t query,
+            const Ranking& ranking) {
+    const size_t count = list(query);
+    measure_.start(query);
+    if (!measure_.all_sums(rows, positions_.data(), count, sums_.data()))
+      compare(measure_, rows, width, positions_.data(), count, sums_.data());
+    const size_t found = least_.find(
+        count, [&](size_t i) { return measure_.roughly(sums_[i]); }, Measure::surely_farther);
+    uint64_t* const keys = least_.keys();
+    for (size_t i = 0; i < found; ++i) {
+      const size_t at = position_of(keys[i]);
+      keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
+    }
+    const size_t n = std::min(found, ranking.k);
+    std::partial_sort(keys, keys + n, keys + found, Order{candidates_});
+    float* distances = ranking.distances + query * ranking.k;
+    int64_t* positions = ranking.positions + query * ranking.k;
+    for (size_t i = 0; i < n; ++i) {
+      distances[i] = float_of(keys[i]);
+      positions[i] = static_cast<int64_t>(position_of(keys[i]));
+    }
+    std::fill(distances + n, distances + ranking.k, std::numeric_limits<float>::infinity());
+    std::fill(positions + n, positions + ranking.k, int64_t{-1});
+  }
+
+ private:
+  // Lists the positions that are there; returns how many.
+  size_t list(size_t query) {
+    const int64_t* from = candidates_.positions + query * candidates_.each;
+    const int64_t n_rows = static_cast<int64_t>(candidates_.n_rows);
+    size_t n = 0;
+    bool is_bad = false;
+    for (size_t i = 0; i < candidates_.each; ++i) {
+      positions_[n] = static_cast<size_t>(from[i]);
+      n += from[i] != -1;
+      is_bad |= from[i] < -1 || from[i] >= n_rows;
+    }
+    if (is_bad) throw std::runtime_error("a position is beyond the last row");
+    return n;
+  }
+
+  Measure measure_;
+  const Candidates& candidates_;
+  std::vector<size_t> positions_;
+  std::vector<typename Measure::Sum> sums_;
+  Least least_;
+};
+
+// Queries by their first candidate: those that follow each other often ask about the same rows.
+std::vector<std::pair<int64_t, size_t>> order_of(const Candidates& candidates) {
+  std::vector<std::pair<int64_t, size_t>> order(candidates.n_queries);
+  for (size_t q = 0; q < order.size(); ++q)
+    order[q] = {candidates.each > 0 ? candidates.positions[q * candidates.each] : -1, q};
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+template <class Measure>
+void rerank_by(const Measure& measure, const typename Measure::Row* rows, size_t width,
+               const Candidates& candidates, Control& control, const Ranking& ranking) {
+  const size_t k = std::clamp<size_t>(ranking.k, 1, std::max<size_t>(candidates.each, 1));
+  const auto order = order_of(candidates);
+  const double bytes = static_cast<double>(candidates.n_queries * candidates.each) *
+                       static_cast<double>(width * sizeof *rows);
+  const size_t n_workers = static_cast<size_t>(
+      std::min(static_cast<double>(control.n_threads()), 1 + bytes / kWorkOfThread));
+  std::vector<std::unique_ptr<Worker<Measure>>> workers(n_workers);
+  const size_t n_tasks = (candidates.n_queries + kQueries - 1) / kQueries;
+  control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
+    if (!workers[worker])
+      workers[worker] = std::make_unique<Worker<Measure>>(measure, candidates, k);
+    const size_t end = std::min((task + 1) * kQueries, candidates.n_queries);
+    for (size_t i = task * kQueries; i < end; ++i) {
+      control.poll(worker);
+      workers[worker]->find(rows, width, order[i].second, ranking);
+    }
+  });
+}
+
+}  // namespace
+
+// --- vectors -----------------------------------------------------------------------------------
+
+template <class Query, class Value>
+void rerank(Metric metric, const Query* queries, const Value* vectors, size_t width,
+            const Candidates& candidates, Squares squares, Control& control,
+            const Ranking& ranking) {
+  const auto by = [&](auto measure) {
+    rerank_by(measure, vectors, width, candidates, control, ranking);
+  };
+  switch (metric) {
+    case Metric::l2: return by(VectorMeasure<Metric::l2, Query, Value>(queries, width, squares));
+    case Metric::cosine:
+      return by(VectorMeasure<Metric::cosine, Query, Value>(queries, width, squares));
+    case Metric::ip: return by(VectorMeasure<Metric::ip, Query, Value>(queries, width, squares));
+  }
+}
+
+#define RERANK(Query, Value)                                                                 \
+  template void rerank(Metric, const Query*, const Value*, size_t, const Candidates&, Squares, \
+                       Control&, const Ranking&)
+RERANK(float, float);
+RERANK(float, Half);
+RERANK(float, uint8_t);
+RERANK(float, int8_t);
+RERANK(uint8_t, uint8_t);
+RERANK(int8_t, int8_t);
+
+Squares find_squares([[maybe_unused]] const char* instruction_set) {
+#ifdef DENSEHASH_DOTPROD
+#if defined(__linux__)
+  constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
+  const bool is_there = (getauxval(AT_HWCAP) & kDotprod) != 0;
+#else
+  const bool is_there = __APPLE__;  // all of them
+#endif
+  if (is_there && std::strcmp(instruction_set, "scalar") != 0) return squares_dotprod;
+#endif
+  return nullptr;
+}
+
+// --- codes -------------------------------------------------------------------------------------
+
+namespace {
+
+// Distances of codes to the margins of one query after another: for each byte of a code a table
+// says what its values cost.
+class CodeMeasure {
+ public:
+  using Row = uint8_t;
+  using Sum = double;
+
+  CodeMeasure(const float* margins, size_t bits, size_t bytes)
+      : margins_(margins), bits_(bits), tables_(bytes * 256) {}
+
+  void start(size_t query) {
+    const float* margins = margins_ + query * bits_;
+    for (size_t bit = 0; bit < tables_.size() / 32; ++bit) {
+      double* table = tables_.data() + bit / 8 * 256;
+      const double margin = bit < bits_ ? margins[bit] : 0;
+      const double of_zero = std::max(margin, 0.0), of_one = std::max(-margin, 0.0);
+      const size_t half = size_t{1} << bit % 8;  // each bit doubles the table
+      if (half == 1) table[0] = 0;
+      for (size_t value = 0; value < half; ++value) {
+        table[half + value] = table[value] + of_one;
+        table[value] += of_zero;
+      }
+    }
+  }
+
+  double sums_of(const uint8_t* code) const {
+    double sum = 0;
+    for (size_t byte = 0; byte < tables_.size() / 256; ++byte)
+      sum += tables_[byte * 256 + code[byte]];
+    return sum;
+  }
+  bool all_sums(const uint8_t*, const size_t*, size_t, double*) const { return false; }
+
+  float distance(double sum) const { return static_cast<float>(sum); }
+  float roughly(double sum) const { return distance(sum); }
+  static float surely_farther(float rough) { return rough; }
+
+ private:
+  const float* margins_;
+  size_t bits_;
+  std::vector<double> tables_;  // (bytes, 256)
+};
+
+}  // namespace
+
+void rerank_codes(const float* margins, size_t bits, Codes codes, const Candidates& candidates,
+                  Control& control, const Ranking& ranking) {
+  rerank_by(CodeMeasure(margins, bits, codes.bytes), codes.data, codes.bytes, candidates, control,
+            ranking);
+}
+
+}  // namespace densehash

@@ -1,0 +1,27 @@
+// Squared distances between vectors of bytes, for machines that have instructions for them.
+// Nothing of the standard library here: squares_dotprod.cpp is compiled with flags of its own, and
+// the linker must not merge its code into others'.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace densehash {
+
+// What distances are made of: the squared distance, or the inner product and the squared length
+// of the vector.
+struct Sums {
+  double sum, length;
+};
+
+// The widest vectors whose squared distances fit 32 bits.
+constexpr size_t kMostSquares = 65536;
+
+// For the rows at these positions; width is at most kMostSquares.
+using Squares = void (*)(const uint8_t* query, const uint8_t* rows, size_t width,
+                         const size_t* positions, size_t count, Sums* sums);
+
+void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
+                     const size_t* positions, size_t count, Sums* sums);
+
+}  // namespace densehash

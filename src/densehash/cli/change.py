@@ -1,0 +1,106 @@
+"""``densehash add``, ``remove`` and ``compact``: changes of an index, on the disk or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from densehash.cli.app import app, examples
+from densehash.cli.arguments import AsJson, IndexPath, Key, parse_ids, read_ids
+from densehash.cli.text import aligned, say
+from densehash.datasets import open_vectors
+from densehash.errors import InputError
+from densehash.index import Index
+
+__all__: list[str] = []
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "densehash add photos.dh more.npy", "densehash add photos.dh more.npy --ids ids.txt --json"
+    ),
+)
+def _add(
+    index: IndexPath,
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of ids: text, one a line, or .npy; without it, where ids are numbers, "
+            "they are those after the largest there ever was."
+        ),
+    ] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the vectors of a file to an index; an id that is there already is a mistake."""
+    opened = Index.open(index)
+    names = None if ids is None else read_ids(ids, opened.info()["ids"])
+    added = opened.add(open_vectors(vectors, key=key), ids=names, verbose=1)
+    if as_json:
+        answer = {"added": len(added), "ids": added.tolist(), "rows": len(opened)}
+        typer.echo(json.dumps(answer))
+        return
+    named = f", with ids {added[0]} to {added[-1]}" if names is None else ""
+    say(f"added {_rows(len(added))}{named}; there are {len(opened):,} now")
+
+
+@app.command(
+    "remove",
+    epilog=examples("densehash remove photos.dh 17 23", "densehash remove photos.dh --ids old.txt"),
+)
+def _remove(
+    index: IndexPath,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of rows.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--ids", help="A file of ids, in their place: text, one a line, or .npy."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove rows from an index and say how many; ids that are not there are passed over.
+
+    The rows are gone at once, and the room they take when the index is compacted.
+    """
+    if bool(ids) == (file is not None):
+        raise InputError("give ids, or a file of them by --ids" + ", not both" * bool(ids))
+    opened = Index.open(index)
+    id_type = opened.info()["ids"]
+    wanted = parse_ids(ids or [], id_type) if file is None else read_ids(file, id_type)
+    count = opened.remove(wanted)
+    if as_json:
+        typer.echo(json.dumps({"removed": count, "rows": len(opened)}))
+    else:
+        say(f"removed {_rows(count)}; there are {len(opened):,} now")
+
+
+@app.command("compact", epilog=examples("densehash compact photos.dh"))
+def _compact(index: IndexPath, as_json: AsJson = False) -> None:
+    """Merge all segments of an index into one, without the rows that were removed."""
+    opened = Index.open(index)
+    before = _sizes(opened)
+    opened.compact()
+    after = _sizes(opened)
+    if as_json:
+        typer.echo(json.dumps({"before": before, "after": after}, indent=2))
+        return
+    rows = [(name.replace("_", " "), f"{before[name]:,}", f"{after[name]:,}") for name in before]
+    say("\n".join(aligned(("", "before", "after"), rows, left=[0])))
+
+
+def _sizes(index: Index) -> dict[str, int]:
+    about: dict[str, Any] = index.info()
+    return {
+        "rows": about["rows"],
+        "removed": about["removed"],
+        "segments": len(about["segments"]),
+        "bytes_on_disk": about["bytes_on_disk"],
+    }
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"

@@ -1,0 +1,53 @@
+"""Plain text of commands about an index: lines that a person and ``awk`` can read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import typer
+
+__all__ = ["aligned", "facts", "printable", "say"]
+
+
+def say(text: str) -> None:
+    """Print lines; signs that the terminal does not know are escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def printable(text: str) -> str:
+    """A text that cannot move the cursor: signs that are not printed are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
+        for sign in text
+    )
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and what there is to say of each."""
+    width = max(len(name) for name, _ in pairs)
+    say("\n".join(f"{name:<{width}}  {printable(value)}" for name, value in pairs))
+
+
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = ()
+) -> Iterator[str]:
+    """Lines of a table, the header first.
+
+    Parameters
+    ----------
+    header : names of the columns
+    rows : their cells
+    left : numbers of the columns that begin at the left; others, of numbers, end at the right
+    """
+    lines = [header, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            f"{cell:<{width}}" if at in left else f"{cell:>{width}}"
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

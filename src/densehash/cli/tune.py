@@ -1,0 +1,67 @@
+"""``densehash tune``: how many candidates, and probes, a recall takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from densehash.cli.app import app, examples
+from densehash.cli.arguments import AsJson, IndexPath, Key, Metric, Threads
+from densehash.cli.text import aligned, say
+from densehash.datasets import open_vectors
+from densehash.index import Index, Setting
+
+__all__: list[str] = []
+
+
+@app.command(
+    "tune",
+    epilog=examples(
+        "densehash tune photos.dh queries.npy",
+        "densehash tune photos.dh queries.npy --recall 0.99 -k 100 --json",
+    ),
+)
+def _tune(
+    index: IndexPath,
+    queries: Annotated[
+        Path, typer.Argument(help="A file of vectors: some hundred that are not in the index.")
+    ],
+    recall: Annotated[
+        float, typer.Option(help="The share of the nearest rows to be found, at most 1.")
+    ] = 0.95,
+    k: Annotated[int, typer.Option("-k", help="How many neighbours.")] = 10,
+    metric: Metric = None,
+    threads: Threads = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how many candidates, and probes, a recall takes, and search so from now on.
+
+    The fastest setting that reaches the recall is kept in the index. If none does, a message says
+    the best, and nothing changes.
+    """
+    opened = Index.open(index)
+    Q = open_vectors(queries, key=key)
+    found = opened.tune(Q, recall=recall, k=k, metric=metric, n_threads=threads, verbose=1)
+    if as_json:
+        measured = [setting._asdict() for setting in found.measured]
+        typer.echo(json.dumps({**found._asdict(), "measured": measured}, indent=2))
+        return
+    header = ("candidates", "probes", "recall", "queries a second")
+    say("\n".join(aligned(header, [_cells(setting) for setting in found.measured])))
+    probes = "" if found.probes is None else f" and {found.probes:,} probes"
+    say(
+        f"searches now take {found.candidates:,} candidates{probes}: a recall of {found.recall:.3f}"
+    )
+
+
+def _cells(setting: Setting) -> tuple[str, ...]:
+    return (
+        f"{setting.candidates:,}",
+        "-" if setting.probes is None else f"{setting.probes:,}",
+        f"{setting.recall:.3f}",
+        f"{setting.queries_per_second:,.0f}",
+    )

@@ -1,0 +1,108 @@
+"""The one list of hashers by name: nothing is made from a name in any other way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from numpy.random import RandomState
+
+from densehash.errors import InputError
+from densehash.hashers.agh import AGH
+from densehash.hashers.base import Hasher, LinearHasher
+from densehash.hashers.dsh import DSH
+from densehash.hashers.itq import ITQ
+from densehash.hashers.klsh import KLSH
+from densehash.hashers.lsh import LSH
+from densehash.hashers.pcah import PCAH
+from densehash.hashers.refined import Refined
+from densehash.hashers.sikh import SIKH
+from densehash.hashers.sph import SpH
+
+__all__ = ["HASHERS", "NAMES", "hasher_named"]
+
+HASHERS: dict[str, type[Hasher]] = {
+    kind.__name__: kind for kind in (LSH, KLSH, SIKH, PCAH, SpH, AGH, DSH, ITQ, Refined)
+}
+"""The classes, by the names that files give them."""
+
+# From bits of a code to linear hashers, which can be refined.
+_LINEAR: dict[str, Callable[[int], LinearHasher]] = {
+    "LSH": LSH,
+    "PCAH": PCAH,
+    "DSH": DSH,
+    "DSH contrast": partial(DSH, select="contrast"),
+    "ITQ": ITQ,
+}
+
+_MAKERS: dict[str, Callable[[int], Hasher]] = {
+    "LSH": LSH,
+    "KLSH": KLSH,
+    "SIKH": SIKH,
+    "PCAH": PCAH,
+    "SpH": SpH,
+    "AGH": AGH,
+    "DSH": DSH,
+    "DSH contrast": _LINEAR["DSH contrast"],
+    "ITQ": ITQ,
+    "Refined": lambda n_bits: Refined(DSH(n_bits)),
+    **{
+        f"Refined({name})": lambda n_bits, make=make: Refined(make(n_bits))  # type: ignore[misc]
+        for name, make in _LINEAR.items()
+    },
+}
+
+NAMES = tuple(_MAKERS)
+"""What :func:`hasher_named` knows; upper and lower case are one."""
+
+
+def hasher_named(
+    name: str,
+    n_bits: int = 64,
+    *,
+    random_state: int | RandomState | None = None,
+    **parameters: Any,
+) -> Hasher:
+    """Make a hasher that has not learnt yet.
+
+    Parameters
+    ----------
+    name : one of NAMES, in upper or lower case; "refined" refines DSH
+    n_bits : length of its codes
+    random_state : of the hasher, and of a hasher inside it; those without chance have none
+    parameters : others than the defaults; ``hasher__alpha``, for instance, is one of a hasher
+        inside
+
+    Raises
+    ------
+    InputError : if there is no such name, or no such parameter
+
+    Examples
+    --------
+    >>> hasher_named("dsh", 32, random_state=1)
+    DSH(n_bits=32, random_state=1)
+    >>> hasher_named("refined", 32, random_state=1, n_steps=300)
+    Refined(hasher=DSH(n_bits=32, random_state=1), n_steps=300, random_state=1)
+    >>> hasher_named("DHS")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: there is no hasher 'DHS'; the hashers are LSH, KLSH, SIKH, PCAH, \
+SpH, AGH, DSH, DSH contrast, ITQ, Refined, Refined(LSH), Refined(PCAH), Refined(DSH), \
+Refined(DSH contrast), Refined(ITQ)
+    """
+    known = {one.lower(): one for one in NAMES}
+    kind = known.get(str(name).strip().lower())
+    if kind is None:
+        raise InputError(f"there is no hasher {name!r}; the hashers are {', '.join(NAMES)}")
+    hasher = _MAKERS[kind](n_bits)
+    every = hasher.get_params()
+    if random_state is not None:
+        seeds = [one for one in every if one.rpartition("__")[2] == "random_state"]
+        hasher.set_params(**dict.fromkeys(seeds, random_state))
+    if unknown := sorted(set(parameters) - set(every)):
+        raise InputError(
+            f"{kind} has no parameter {unknown[0]!r}; its parameters are {', '.join(every)}"
+        )
+    hasher.set_params(**parameters)
+    return hasher

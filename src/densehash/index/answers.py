@@ -1,0 +1,371 @@
+"""What a search returns: the k nearest, or all within a radius."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.index.ids import keys_of, public_ids
+from densehash.index.kinds import Kind, Question
+from densehash.index.searching import Found, Request, named, nearest
+from densehash.index.segment import Segment
+
+__all__ = [
+    "Hits",
+    "Ranges",
+    "hits_of",
+    "neighbours",
+    "neighbours_within",
+    "no_hits",
+    "ranges_of",
+]
+
+_BATCH = 2**22  # candidates that all queries of a batch have together
+_MOST_QUERIES = 2**14
+_WIDER = 4  # times as many candidates, where all of them lay within the radius
+
+
+class Hits(NamedTuple):
+    """The neighbours of q queries, nearest first; equally near ones by id.
+
+    Attributes
+    ----------
+    ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
+        there are fewer
+    distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
+        Hamming distances as int32 (q, k), -1 where there are fewer
+
+    Examples
+    --------
+    >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).ids.shape
+    (1, 2)
+    """
+
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+
+class Ranges(NamedTuple):
+    """All neighbours of q queries within a radius, nearest first; equally near ones by id.
+
+    Attributes
+    ----------
+    limits : int64 (q + 1,); query i's are at ``limits[i]:limits[i + 1]``
+    ids : int64 (m,), or strings in an array of objects
+    distances : float32 (m,), or int32 Hamming distances
+
+    Examples
+    --------
+    >>> Ranges(np.array([0, 1]), np.array([3]), np.array([0.5])).limits
+    array([0, 1])
+    """
+
+    limits: NDArray[np.int64]
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+
+def hits_of(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    own: NDArray[Any] | bool = False,
+    radius: float | None = None,
+) -> Hits:
+    """The k nearest rows of all queries; the parameters are those of :func:`neighbours`.
+
+    ``radius`` : nothing farther away is returned
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> hits_of(state.kind, state.segments, asked, request).ids
+    array([[2, 1, 3]])
+    """
+    parts = []
+    for ids, distances, there in neighbours(kind, segments, asked, request, own=own):
+        near = there if radius is None else there & (distances <= radius)
+        parts.append(_padded(ids, distances, near, request.k))
+    return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def ranges_of(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    own: NDArray[Any] | bool = False,
+    radius: float,
+) -> Ranges:
+    """All rows of all queries within a radius, as :func:`neighbours_within` finds them.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> ranges_of(state.kind, state.segments, asked, request, radius=1.0).ids
+    array([2, 1, 3])
+    """
+    queries, ids, distances = neighbours_within(
+        kind, segments, asked, request, own=own, radius=radius
+    )
+    order = np.lexsort((keys_of(ids), distances, queries))
+    counts = np.bincount(queries, minlength=len(asked))
+    limits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Ranges(limits, public_ids(ids[order]), distances[order])
+
+
+def neighbours(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    own: NDArray[Any] | bool = False,
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]:
+    """The k nearest rows, for some queries after the other.
+
+    Parameters
+    ----------
+    kind, segments : where to look; at least one segment
+    asked : q queries
+    request : what is asked for
+    own : ids of the queries, (q,), never their own neighbours; True leaves out the first row that
+        equals the query; False leaves out nothing
+
+    Yields
+    ------
+    ids (b, m) as they are kept, distances (b, m), and whether there is one, (b, m); m is k or less
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> for ids, distances, there in neighbours(state.kind, state.segments, asked, request):
+    ...     distances
+    array([[0., 1., 1.]], dtype=float32)
+    """
+    more = 0 if own is False else 1
+    wide = replace(request, k=request.k + more, n_candidates=request.n_candidates + more)
+    for at, part in _batches(asked, wide, len(segments)):
+        found = nearest(kind, segments, part, wide)
+        ids = named(segments, found)
+        if isinstance(own, bool):
+            gone = _equal(segments, part, found) if own else None
+        else:
+            gone = ids == own[at, np.newaxis]
+        if gone is not None:
+            ids, found = _without(ids, found, gone & found.there, request.k)
+        yield ids, found.distances, found.there
+
+
+def neighbours_within(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    own: NDArray[Any] | bool = False,
+    radius: float,
+) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
+    """All rows within a radius, in any order.
+
+    Hamming distances are searched exactly. Others are those of the candidates, of which there are
+    more for queries that all of them are near.
+
+    Parameters
+    ----------
+    kind, segments, asked, own : as in :func:`neighbours`
+    request : what is asked for; ``k`` is not looked at
+    radius : at least 0
+
+    Returns
+    -------
+    numbers of queries (m,), ids (m,) as they are kept, and distances (m,)
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> neighbours_within(state.kind, state.segments, asked, request, radius=0.5)
+    (array([0]), array([2]), array([0.], dtype=float32))
+    """
+    search = _hamming_range if request.rerank is None else _reranked_range
+    return search(kind, segments, asked, request, radius=radius, own=own)
+
+
+def _batches(
+    asked: Question, request: Request, n_segments: int
+) -> Iterator[tuple[slice, Question]]:
+    step = min(max(_BATCH // (request.n_candidates * n_segments), 64), _MOST_QUERIES)
+    for start in range(0, len(asked), step):
+        at = slice(start, start + step)
+        yield at, asked if step >= len(asked) else asked.some(at)
+
+
+def _hamming_range(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    radius: float,
+    own: NDArray[Any] | bool,
+) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
+    parts = []
+    for segment, allowed in zip(segments, request.allowed, strict=True):
+        limits, distances, positions = kind.within(segment, asked, int(radius))
+        queries = np.repeat(np.arange(len(asked)), np.diff(limits))
+        ranks = segment.rank_at(positions)
+        ids = segment.ids[ranks]
+        if not isinstance(own, bool):
+            equal = ids == own[queries]
+        elif own:
+            equal = _equal_rows(segment, asked, positions, queries)
+        else:
+            equal = np.zeros(len(ids), np.bool_)
+        part = queries, ids, distances, equal
+        parts.append(part if allowed is None else tuple(one[allowed[ranks]] for one in part))
+    queries, ids, distances, gone = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if isinstance(own, bool) and gone.any():  # the first one alone
+        order = np.lexsort((keys_of(ids), distances, ~gone, queries))
+        first = np.r_[True, queries[order][1:] != queries[order][:-1]]
+        gone[order[~first]] = False
+    return queries[~gone], ids[~gone], distances[~gone]
+
+
+def _reranked_range(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    radius: float,
+    own: NDArray[Any] | bool,
+) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
+    parts = []
+    most = sum(segment.n_rows for segment in segments)
+    waiting, n = np.arange(len(asked)), min(request.n_candidates, most)
+    while len(waiting):
+        wide = replace(request, k=n, n_candidates=n)
+        full = []
+        for at, part in _batches(asked.some(waiting), wide, len(segments)):
+            found = nearest(kind, segments, part, wide)
+            ids = named(segments, found)
+            near = found.there & (found.distances <= radius)
+            all_near = near.sum(axis=1) == n
+            if not isinstance(own, bool):
+                near &= ids != own[waiting[at], np.newaxis]
+            elif own:
+                near &= ~_first_only(_equal(segments, part, found) & found.there)
+            if n < most:
+                full.append(waiting[at][all_near])
+                near &= ~all_near[:, np.newaxis]
+            rows, columns = np.nonzero(near)
+            parts.append((waiting[at][rows], ids[rows, columns], found.distances[rows, columns]))
+        waiting = np.concatenate(full) if full else np.empty(0, np.intp)
+        n = min(_WIDER * n, most)
+    queries, ids, distances = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return queries, ids, distances
+
+
+def _equal(segments: Sequence[Segment], asked: Question, found: Found) -> NDArray[np.bool_]:
+    """Whether rows equal their query: their vectors, or their codes where no vectors are kept."""
+    same = np.zeros(found.positions.shape, np.bool_)
+    for number, segment in enumerate(segments):
+        here = found.there & (found.segments == number)
+        queries, columns = np.nonzero(here)
+        positions = found.positions[here]
+        same[queries, columns] = _equal_rows(segment, asked, positions, queries)
+    return same
+
+
+def _equal_rows(
+    segment: Segment, asked: Question, positions: NDArray[np.int64], queries: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Whether the rows at some positions equal the queries of some numbers, (m,) each."""
+    found: NDArray[np.bool_]
+    if segment.vectors is None or not asked.has_vectors:
+        found = (segment.codes[positions] == asked.codes[queries]).all(axis=1)
+        return found
+    as_kept = asked.vectors
+    if segment.vectors.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            as_kept = as_kept.astype(segment.vectors.dtype)
+    found = (segment.vectors[positions] == as_kept[queries]).all(axis=1)
+    return found
+
+
+def _first_only(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The first mark of each row alone."""
+    first: NDArray[np.bool_] = marks & (np.cumsum(marks, axis=1) == 1)
+    return first
+
+
+def _without(
+    ids: NDArray[Any], found: Found, gone: NDArray[np.bool_], k: int
+) -> tuple[NDArray[Any], Found]:
+    """Everything but the first row marked as gone, or, where none is, but what comes after k."""
+    if ids.shape[1] <= k:  # nothing comes after k: one more that is not there
+        ids, *parts = (_wider(part) for part in (ids, *found))
+        found, gone = Found(*parts), _wider(gone, fill=False)
+    gone = _first_only(gone)
+    gone[~gone.any(axis=1), -1] = True
+    shape = len(ids), ids.shape[1] - 1
+    return ids[~gone].reshape(shape), Found(*(part[~gone].reshape(shape) for part in found))
+
+
+def _wider(part: NDArray[Any], fill: Any = -1) -> NDArray[Any]:
+    """With one more column; where ids are strings, it holds anything."""
+    more = np.zeros((len(part), 1), part.dtype)
+    if part.dtype.kind != "S":
+        more[:] = fill
+    return np.concatenate([part, more], axis=1)
+
+
+def _padded(
+    ids: NDArray[Any], distances: NDArray[Any], there: NDArray[np.bool_], k: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Ids and distances as users see them, k wide."""
+    n = min(k, ids.shape[1])
+    there = there[:, :n]
+    wide_ids: NDArray[Any]
+    if ids.dtype.kind == "S":
+        wide_ids = np.full((len(ids), k), None, dtype=object)
+        wide_ids[:, :n][there] = public_ids(ids[:, :n][there])
+    else:
+        wide_ids = np.full((len(ids), k), -1, np.int64)
+        wide_ids[:, :n] = np.where(there, ids[:, :n], -1)
+    missing = -1 if distances.dtype == np.int32 else np.inf
+    wide = np.full((len(ids), k), missing, distances.dtype)
+    wide[:, :n] = np.where(there, distances[:, :n], missing)
+    return wide_ids, wide
+
+
+def no_hits(id_type: str, n_queries: int, k: int, rerank: str | None) -> Hits:
+    """What an empty index answers.
+
+    Examples
+    --------
+    >>> no_hits("int64", 1, 2, None)
+    Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
+    """
+    ids = np.zeros((n_queries, 0), np.int64 if id_type == "int64" else "S1")
+    distances = np.zeros((n_queries, 0), np.int32 if rerank is None else np.float32)
+    return Hits(*_padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))

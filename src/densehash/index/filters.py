@@ -1,0 +1,102 @@
+"""Which rows a search may find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.checks import as_array
+from densehash.errors import InputError
+from densehash.index.ids import check_ids, find, public_ids, type_of
+from densehash.index.kinds.kind import Allowed
+from densehash.index.segment import Segment
+from densehash.index.state import State
+
+__all__ = ["allowed_rows"]
+
+Filter = ArrayLike | Callable[[NDArray[Any]], ArrayLike]
+"""A boolean array, one for each id; an array of ids; or a function of ids that returns booleans."""
+
+
+def allowed_rows(state: State, chosen: Filter | None) -> list[Allowed]:
+    """For each segment which rows may be found: those that are there and match.
+
+    Returns
+    -------
+    for each segment a bool array (n,), by rank, or None where all may be
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(4), n_bits=8)._state
+    >>> allowed_rows(state, [1, 3])
+    [array([False,  True, False,  True])]
+    """
+    if chosen is None:
+        return [segment.live for segment in state.segments]
+    if callable(chosen):
+        return [_of_function(segment, chosen) for segment in state.segments]
+    array = as_array(chosen, "filter")
+    if array.dtype.kind == "b":
+        return _of_mask(state, array)
+    if array.size == 0:
+        return [np.zeros(segment.n_rows, np.bool_) for segment in state.segments]
+    wanted = check_ids(chosen, "filter")
+    if type_of(wanted) != state.id_type:
+        raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
+    return [_of_ids(segment, wanted) for segment in state.segments]
+
+
+def _of_ids(segment: Segment, wanted: NDArray[Any]) -> NDArray[np.bool_]:
+    ranks, there = find(segment.ids, wanted)
+    allowed = np.zeros(segment.n_rows, np.bool_)
+    allowed[ranks[there]] = True
+    return _and_live(allowed, segment)
+
+
+def _of_function(
+    segment: Segment, function: Callable[[NDArray[Any]], ArrayLike]
+) -> NDArray[np.bool_]:
+    ids = public_ids(segment.ids)[:]
+    ids.flags.writeable = False  # the function sees them, and does not change them
+    allowed = as_array(function(ids), "what filter returns")
+    if allowed.dtype.kind != "b" or allowed.shape != ids.shape:
+        raise InputError(
+            f"filter must return booleans of shape {ids.shape}, one for each id, "
+            f"got {allowed.dtype} of shape {allowed.shape}"
+        )
+    return _and_live(allowed.copy(), segment)
+
+
+def _of_mask(state: State, mask: NDArray[np.bool_]) -> list[Allowed]:
+    if mask.shape != (state.n_live,):
+        raise InputError(
+            f"filter must have one boolean for each of the {state.n_live} rows, "
+            f"in the order of index.ids, got shape {mask.shape}"
+        )
+    ids = [segment.live_ids for segment in state.segments]
+    if len(ids) > 1:  # from the order of all ids to that of each segment's
+        by_id = np.empty(len(mask), np.bool_)
+        by_id[np.argsort(np.concatenate(ids), kind="stable")] = mask
+        mask = by_id
+    found: list[Allowed] = []
+    start = 0
+    for segment in state.segments:
+        part = mask[start : start + segment.n_live]
+        start += segment.n_live
+        if segment.live is None:
+            found.append(np.ascontiguousarray(part))
+        else:
+            allowed = segment.live.copy()
+            allowed[allowed] = part
+            found.append(allowed)
+    return found
+
+
+def _and_live(allowed: NDArray[np.bool_], segment: Segment) -> NDArray[np.bool_]:
+    if segment.live is not None:
+        allowed &= segment.live
+    return allowed

@@ -1,0 +1,794 @@
+"""The index: vectors in, neighbours out, in memory or on disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.checks import check_choice, check_threads, check_vectors
+from densehash.errors import FileError, InputError
+from densehash.hashers import Hasher
+from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
+from densehash.index.building import as_hashed, fitted, kept_type, kind_for
+from densehash.index.changes import (
+    check_new,
+    locate,
+    no_ids,
+    with_rows,
+    without_ids,
+)
+from densehash.index.filters import Filter, allowed_rows
+from densehash.index.ids import check_ids, public_ids, shown, type_of
+from densehash.index.kinds import Question
+from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
+from densehash.index.requests import (
+    USUAL_K,
+    check_k,
+    check_probes,
+    check_radius,
+    check_rerank,
+    n_candidates,
+)
+from densehash.index.searching import Request
+from densehash.index.state import (
+    CHECKED,
+    Settings,
+    State,
+    content_of,
+    state_from,
+    with_segments_of,
+)
+from densehash.index.store import Store
+from densehash.index.tuning import Tuning, tune
+from densehash.rows import Rows
+from densehash.source import Source
+from densehash.truth import METRICS
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+__all__ = ["Index"]
+
+_LARGEST = np.finfo(np.float32).max
+
+
+class Index:
+    """Vectors with ids, their codes, and the way from a query to its neighbours.
+
+    An index is made by :meth:`build` or :meth:`open`. One that was built lives in memory until it
+    is saved. One that was opened reads its folder as far as it is asked, and every change of it is
+    on the disk, whole, when the call returns. Threads may search while one changes the index:
+    each search sees it before or after a change.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> index = Index.build(X, hasher="itq", n_bits=64, random_state=0)
+    >>> hits = index.search(X[:2], k=3)
+    >>> hits.ids
+    array([[   0,  877, 1365],
+           [   1,   93, 1120]])
+    >>> index.remove([877])
+    1
+    >>> index.search(X[:1], k=2).ids
+    array([[   0, 1365]])
+    """
+
+    def __init__(self, state: State, store: Store | None = None) -> None:
+        self._state, self._store = state, store
+        self._mark = None if store is None else store.mark
+        self._lock = threading.Lock()
+
+    # --- made ---------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        X: ArrayLike | Source,
+        *,
+        ids: ArrayLike | None = None,
+        hasher: str | Hasher = "auto",
+        n_bits: int | None = None,
+        kind: str = "auto",
+        metric: str = "l2",
+        keep_vectors: bool | str = True,
+        n_groups: int | None = None,
+        n_tables: int | None = None,
+        random_state: int | RandomState | None = None,
+        verbose: int = 0,
+    ) -> Self:
+        """Make an index of rows.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
+        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        hasher : the name of a method ("dsh", "itq", ...), a Hasher that has learnt, or one that
+            is to learn from X, which is not changed. "auto" is ITQ, with a random rotation where
+            there are more bits than features
+        n_bits : length of the codes, 256 without; a Hasher has its own
+        kind : "flat", "grouped", "multi", or "auto", which chooses by size: ``index.reason`` says
+            what and why
+        metric : "l2", "cosine" or "ip" (the inner product), what searches go by; for "cosine" rows
+            are scaled to length one before they are hashed
+        keep_vectors : True keeps vectors for exact re-ranking in their own type (float32, float16,
+            uint8, int8; float32 where it is another), a name of one of these keeps them so, and
+            False keeps none
+        n_groups : for the grouped kind; about 1.3 times the root of n without
+        n_tables : for the multi kind; n_bits / log2(n) without
+        random_state : of a hasher that is named, and of the groups
+        verbose : 1 shows bars while it takes long
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((500, 16), dtype=np.float32)
+        >>> index = Index.build(X, ids=[f"row {i}" for i in range(500)], hasher="dsh", n_bits=32)
+        >>> index
+        Index(flat, 500 rows, 32 bits of DSH, float32 vectors, l2)
+        >>> index.search(X[7:8], k=1).ids
+        array([['row 7']], dtype=object)
+        """
+        check_choice(metric, "metric", METRICS)
+        vectors = check_vectors(X, "X")
+        vector_type = kept_type(vectors, keep_vectors)
+        names = np.arange(len(vectors)) if ids is None else check_ids(ids)
+        check_new(names, len(vectors))
+        hashed = as_hashed(vectors, metric)
+        learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+        made, reason = kind_for(
+            kind,
+            Rows(hashed, verbose=verbose > 0),
+            learnt,
+            n_groups=n_groups,
+            n_tables=n_tables,
+            random_state=random_state,
+        )
+        empty = State(learnt, made, metric, type_of(names), vector_type, reason=reason)
+        return cls(with_rows(empty, vectors, names, verbose))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Open an index that was saved.
+
+        The rows stay on the disk and are read as searches need them. What other processes change
+        is seen after :meth:`refresh`, and by changes of this one.
+
+        Raises
+        ------
+        FileError : if there is no index, it was damaged, or a newer version wrote it
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> index = Index.build(np.eye(8, dtype=np.float32), n_bits=8, random_state=0)
+        >>> with TemporaryDirectory() as folder:
+        ...     index.save(Path(folder, "eye.dh"))
+        ...     len(Index.open(Path(folder, "eye.dh")))
+        8
+        """
+        store = Store.open(path)
+        return cls(_state_at(store.path, store.content), store)
+
+    def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
+        """Write the index to a folder: all of it, or nothing.
+
+        An index that is in the folder is replaced. This index stays what it was: one in memory
+        stays there. An index saves every change in the folder from which it was opened by itself.
+
+        Parameters
+        ----------
+        path : a folder that is missing, empty, or an index
+        verbose : 1 shows a bar while it takes long
+        """
+        if self._store is not None and os.path.realpath(path) == os.path.realpath(self._store.path):
+            return
+        Store.create(path, content_of(self._state), checked=CHECKED, verbose=verbose > 0)
+
+    def refresh(self) -> bool:
+        """See what other processes have changed since; whether there was something.
+
+        Examples
+        --------
+        >>> Index.build(np.eye(8), n_bits=8).refresh()
+        False
+        """
+        with self._lock:
+            if self._store is None:
+                return False
+            self._store.refresh()
+            if self._store.mark == self._mark:
+                return False
+            self._state = _state_at(self._store.path, self._store.content)
+            self._mark = self._store.mark
+            return True
+
+    def verify(self, *, verbose: int = 0) -> None:
+        """Compare every file of a saved index with its checksum; an error names all that differ."""
+        if self._store is None:
+            raise InputError("this index is in memory only: there is no file to verify")
+        self._store.verify(verbose=verbose > 0)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._state.n_live
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            wanted = check_ids([name])  # type: ignore[arg-type]
+        except InputError:
+            return False
+        return type_of(wanted) == self._state.id_type and locate(self._state, wanted)[0][0] >= 0
+
+    def __repr__(self) -> str:
+        state = self._state
+        vectors = f"{state.vector_type} vectors" if state.vector_type else "no vectors"
+        return (
+            f"Index({state.kind.name}, {state.n_live:,} rows, {state.hasher.n_bits_} bits of "
+            f"{type(state.hasher).__name__}, {vectors}, {state.metric})"
+        )
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """Ids of all rows, rising: int64 (n,), or strings in an array of objects."""
+        parts = [segment.live_ids for segment in self._state.segments]
+        if not parts:
+            return public_ids(no_ids(self._state.id_type))
+        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
+        if len(parts) > 1:
+            whole.sort()
+        return public_ids(whole)
+
+    @property
+    def hasher(self) -> Hasher:
+        """The fitted hasher."""
+        return self._state.hasher
+
+    @property
+    def kind(self) -> str:
+        """The kind: "flat", "grouped" or "multi"."""
+        return self._state.kind.name
+
+    @property
+    def reason(self) -> str:
+        """What kind was chosen, and why."""
+        return self._state.reason
+
+    @property
+    def metric(self) -> str:
+        """What searches go by: "l2", "cosine" or "ip"."""
+        return self._state.metric
+
+    @property
+    def settings(self) -> Settings:
+        """How searches go where they are not told; set by :meth:`tune`."""
+        return self._state.settings
+
+    @property
+    def path(self) -> Path | None:
+        """The folder from which the index was opened, or None."""
+        return None if self._store is None else self._store.path
+
+    def info(self) -> dict[str, Any]:
+        """Counts and sizes, as plain values.
+
+        Examples
+        --------
+        >>> Index.build(np.eye(8), n_bits=8).info()["rows"]
+        8
+        """
+        state = self._state
+        n_bytes = sum(segment.n_bytes for segment in state.segments)
+        n_bytes += sum(a.nbytes for a in state.kind.settings().values() if hasattr(a, "nbytes"))
+        kept = sum(s.vectors.nbytes for s in state.segments if s.vectors is not None)
+        return {
+            "path": None if self._store is None else str(self._store.path),
+            "rows": state.n_live,
+            "removed": state.n_removed,
+            "features": state.hasher.n_features_in_,
+            "kind": state.kind.name,
+            "reason": state.reason,
+            "hasher": type(state.hasher).__name__,
+            "bits": state.hasher.n_bits_,
+            "metric": state.metric,
+            "ids": state.id_type,
+            "vectors": state.vector_type,
+            "segments": [segment.n_rows for segment in state.segments],
+            "bytes_without_vectors": n_bytes,
+            "bytes_of_vectors": kept,
+            "bytes_a_row": n_bytes / max(state.n_live, 1),
+            "bytes_on_disk": None if self._store is None else self._store.n_bytes,
+            "candidates": state.settings.candidates,
+            "probes": state.settings.probes,
+            "generation": None if self._store is None else self._store.generation,
+        }
+
+    # --- changed ------------------------------------------------------------------------------
+
+    def add(
+        self, X: ArrayLike | Source, *, ids: ArrayLike | None = None, verbose: int = 0
+    ) -> NDArray[Any]:
+        """Add rows.
+
+        Parameters
+        ----------
+        X : real array of shape (m, d), or a Source; finite
+        ids : m different ids that are not in the index, of its type; without them, where ids are
+            numbers, those after the largest there ever was
+        verbose : 1 shows bars while it takes long
+
+        Returns
+        -------
+        the ids of the rows, (m,)
+
+        Raises
+        ------
+        InputError : if an id is there already, and for other mistakes; nothing has changed then
+
+        Examples
+        --------
+        >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
+        >>> index.add(np.ones((2, 8)))
+        array([8, 9])
+        """
+        vectors = check_vectors(X, "X")
+        if ids is None and self._state.id_type == "string":
+            raise InputError("ids are strings here, so rows that are added must bring theirs")
+        given = None if ids is None else self._check_ids(ids)
+        placed = np.arange(len(vectors)) if given is None else given
+        check_new(placed, len(vectors))
+        names = placed
+
+        def with_new(state: State) -> State:
+            nonlocal names
+            if given is None:
+                if state.next_id > np.iinfo(np.int64).max - len(vectors):
+                    raise InputError("there is no number left for a new id: bring ids")
+                names = placed + state.next_id
+            else:
+                where, _ = locate(state, given)
+                if bool((where >= 0).any()):
+                    there = shown(given[int((where >= 0).argmax())])
+                    raise InputError(f"id {there!r} is in the index already: update it instead")
+            return with_rows(state, vectors, names, verbose)
+
+        self._change(with_new)
+        return public_ids(names)
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Remove rows; ids that are not there are passed over.
+
+        Returns
+        -------
+        how many rows were removed
+        """
+        wanted = np.unique(self._check_ids(ids))
+        count = 0
+
+        def without(state: State) -> State:
+            nonlocal count
+            after, count = without_ids(state, wanted)
+            return after
+
+        self._change(without)
+        return count
+
+    def update(self, ids: ArrayLike, X: ArrayLike | Source, *, verbose: int = 0) -> None:
+        """Replace the vectors of rows.
+
+        Parameters
+        ----------
+        ids : m different ids that are in the index
+        X : real array of shape (m, d), or a Source; finite
+        verbose : 1 shows bars while it takes long
+
+        Raises
+        ------
+        InputError : if an id is not there, and for other mistakes; nothing has changed then
+        """
+        wanted = self._check_ids(ids)
+        vectors = check_vectors(X, "X")
+        check_new(wanted, len(vectors))
+
+        def replaced(state: State) -> State:
+            where, _ = locate(state, wanted)
+            if bool((where < 0).any()):
+                missing = shown(wanted[int((where < 0).argmax())])
+                raise InputError(f"id {missing!r} is not in the index: add it instead")
+            return with_rows(without_ids(state, wanted)[0], vectors, wanted, verbose)
+
+        self._change(replaced)
+
+    def compact(self) -> None:
+        """Merge all segments into one, without the rows that were removed."""
+
+        def merged(state: State) -> State:
+            if len(state.segments) <= 1 and state.n_removed == 0:
+                return state
+            return replace(state, segments=state.merged(state.segments))
+
+        self._change(merged)
+
+    # --- asked --------------------------------------------------------------------------------
+
+    @overload
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: None = None,
+        *,
+        radius: float,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        probes: int | None = None,
+        n_threads: int | None = None,
+    ) -> Ranges: ...
+    @overload
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int | None = None,
+        *,
+        radius: None = None,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        probes: int | None = None,
+        n_threads: int | None = None,
+    ) -> Hits: ...
+    @overload
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int,
+        *,
+        radius: float | None = None,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        probes: int | None = None,
+        n_threads: int | None = None,
+    ) -> Hits: ...
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int | None = None,
+        *,
+        radius: float | None = None,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,  # noqa: A002
+        exclude_self: bool | ArrayLike = False,
+        probes: int | None = None,
+        n_threads: int | None = None,
+    ) -> Hits | Ranges:
+        """Find the neighbours of queries.
+
+        Parameters
+        ----------
+        Q : real array of shape (q, d), or a Source; finite
+        k : how many neighbours, 10 without; with ``radius`` alone, all within it
+        candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
+            the root of the rows, 100 to 2,000, without
+        rerank : "exact", by the kept vectors; "asymmetric", by codes and the query's margins;
+            None, Hamming distances alone; "auto" is the first of these that can be
+        metric : "l2", "cosine" or "ip"; that of the index without
+        filter : which rows may be found: a boolean array, one for each of ``index.ids``; an array
+            of ids; or a function that is called with arrays of ids and returns booleans. k rows
+            are found where k match.
+        radius : nothing farther away is returned. A Hamming radius is searched exactly, another
+            one among the candidates.
+        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
+            which leaves out the first row that equals the query
+        probes : how many groups a query visits (grouped), or how many buckets of each table it
+            looks up by its margins (multi, which searches exactly without)
+        n_threads : how many threads; without, one for each CPU
+
+        Returns
+        -------
+        Hits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id). Exact distances are
+            Euclidean for l2, one minus the cosine, and minus the inner product.
+        Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), with ``radius`` but no ``k``
+
+        Examples
+        --------
+        >>> X = np.arange(20, dtype=np.float32).reshape(10, 2)
+        >>> index = Index.build(X, n_bits=8, random_state=0)
+        >>> index.search(X[3:4], k=2, filter=[1, 2, 8])
+        Hits(ids=array([[2, 1]]), distances=array([[2.828427, 5.656854]], dtype=float32))
+        >>> index.search(X[3:4], radius=3.0)
+        Ranges(limits=array([0, 3]), ids=array([3, 2, 4]), distances=array([0.      , 2.828427, \
+2.828427], dtype=float32))
+        """
+        state = self._state
+        asked = self._question(state, Q, metric=metric, probes=probes, n_threads=n_threads)
+        how = check_rerank(rerank, state)
+        wanted = check_k(k)
+        limit = None if radius is None else check_radius(radius, how)
+        own = self._check_own(exclude_self, len(asked))
+        if not state.segments:
+            none = no_hits(state.id_type, len(asked), wanted, how)
+            if limit is None or k is not None:
+                return none
+            zeros = np.zeros(len(asked) + 1, np.int64)
+            return Ranges(zeros, none.ids[:0, 0], none.distances[:0, 0])
+        allowed = allowed_rows(state, filter)
+        n = n_candidates(candidates, wanted, how, state)
+        request = Request(wanted, n, how, allowed)
+        where = state.kind, state.segments
+        if limit is not None and k is None:
+            return ranges_of(*where, asked, request, own=own, radius=limit)
+        return hits_of(*where, asked, request, own=own, radius=limit)
+
+    def neighbors_graph(
+        self,
+        k: int = USUAL_K,
+        *,
+        mode: str = "connectivity",
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        probes: int | None = None,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> csr_matrix:
+        """The k nearest other rows of every row, as a sparse matrix.
+
+        Parameters
+        ----------
+        k : how many neighbours; a row is not its own
+        mode : "connectivity" (ones) or "distance"
+        candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
+            are compared by Hamming distance.
+        verbose : 1 shows a bar while it takes long
+
+        Returns
+        -------
+        CSR matrix of shape (n, n); rows and columns are in the order of ``index.ids``, and the
+        entries of a row by distance, as scikit-learn's ``kneighbors_graph`` has it
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [3.0]])
+        >>> Index.build(X, n_bits=4, random_state=0).neighbors_graph(1).toarray()
+        array([[0., 1., 0.],
+               [1., 0., 0.],
+               [0., 1., 0.]])
+        """
+        check_choice(mode, "mode", ("connectivity", "distance"))
+        state = self._state
+        n = check_k(k)
+        if n >= state.n_live:
+            raise InputError(f"k must be less than the number of rows, {state.n_live}, got {k}")
+        how = check_rerank(rerank, state)
+        if how == "asymmetric" and state.vector_type is None:
+            if rerank != "auto":
+                raise InputError("rerank must be None here: rows without vectors have no margins")
+            how = None
+        request = Request(
+            n, n_candidates(candidates, n, how, state), how, allowed_rows(state, None)
+        )
+        return neighbors_graph(
+            state,
+            request,
+            with_distances=mode == "distance",
+            probes=check_probes(probes, state),
+            n_threads=check_threads(n_threads),
+            verbose=verbose > 0,
+        )
+
+    def near_duplicates(
+        self,
+        radius: float,
+        *,
+        rerank: str | None = None,
+        candidates: int | None = None,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> Pairs:
+        """All pairs of rows that are near to each other.
+
+        Parameters
+        ----------
+        radius : Hamming distance up to which pairs are found, all of them; with
+            ``rerank="exact"`` a distance of vectors, among the candidates of each row
+        rerank : None or "exact"
+        candidates, n_threads : as in :meth:`search`
+        verbose : 1 shows a bar while it takes long
+
+        Returns
+        -------
+        Pairs : ``ids`` (m, 2), the smaller one first, and ``distances`` (m,), by (distance, ids)
+
+        Examples
+        --------
+        >>> X = np.array([[0.0, 0.0], [9.0, 9.0], [0.0, 0.0]])
+        >>> Index.build(X, n_bits=4, random_state=0).near_duplicates(0)
+        Pairs(ids=array([[0, 2]]), distances=array([0], dtype=int32))
+        """
+        state = self._state
+        how = check_rerank(rerank, state)
+        if how == "asymmetric":
+            raise InputError("rerank must be None or 'exact' here: pairs have no query")
+        n = n_candidates(candidates, USUAL_K, how, state)
+        return near_duplicates(
+            state,
+            Request(USUAL_K, n, how, allowed_rows(state, None)),
+            check_radius(radius, how),
+            n_threads=check_threads(n_threads),
+            verbose=verbose > 0,
+        )
+
+    def tune(
+        self,
+        Q: ArrayLike | Source,
+        *,
+        recall: float = 0.95,
+        k: int = USUAL_K,
+        metric: str | None = None,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> Tuning:
+        """Measure how many candidates, and probes, the recall takes, and search so from now on.
+
+        Parameters
+        ----------
+        Q : real array of shape (q, d): some queries, a few hundred, that are not in the index
+        recall : the share of the k nearest rows to be found, above 0, at most 1
+        k : how many neighbours
+        metric : "l2", "cosine" or "ip"; that of the index without
+        n_threads : how many threads
+        verbose : 1 shows bars while it takes long
+
+        Returns
+        -------
+        Tuning : the setting chosen, its recall and speed, and all settings that were measured. If
+            none reaches the recall, an error says the best, and nothing has changed.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> index = Index.build(rng.standard_normal((900, 8)), n_bits=32, random_state=0)
+        >>> index.tune(rng.standard_normal((50, 8)), recall=0.9).recall >= 0.9
+        True
+        """
+        state = self._state
+        asked = self._question(state, Q, metric=metric, probes=None, n_threads=n_threads)
+        found = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
+        settings = Settings(found.candidates, found.probes)
+        self._change(lambda newest: replace(newest, settings=settings))
+        return found
+
+    def get(self, ids: ArrayLike) -> NDArray[Any]:
+        """The kept vectors of rows.
+
+        Parameters
+        ----------
+        ids : (m,), all in the index
+
+        Returns
+        -------
+        array (m, d) of the type in which they are kept
+
+        Examples
+        --------
+        >>> Index.build(np.eye(4, dtype=np.float32), n_bits=8).get([2])
+        array([[0., 0., 1., 0.]], dtype=float32)
+        """
+        state = self._state
+        if state.vector_type is None:
+            raise InputError("this index keeps no vectors: build it with keep_vectors=True")
+        wanted = self._check_ids(ids)
+        where, ranks = locate(state, wanted)
+        if bool((where < 0).any()):
+            raise InputError(f"id {shown(wanted[int((where < 0).argmax())])!r} is not in the index")
+        found = np.empty((len(wanted), state.hasher.n_features_in_), state.vector_type)
+        for number, segment in enumerate(state.segments):
+            here = where == number
+            if segment.vectors is not None and here.any():
+                found[here] = segment.vectors[segment.positions_of(ranks[here])]
+        return found
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An opened index travels as its path: other processes map the same files.
+        return {"state": self._state if self._store is None else None, "path": self.path}
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        if parts["path"] is None:
+            self.__init__(parts["state"])  # type: ignore[misc]
+        else:
+            self.__dict__.update(type(self).open(parts["path"]).__dict__)
+
+    def _change(self, make: Callable[[State], State]) -> None:
+        """Replace the state by what is made of the newest one; on disk first, if it is there."""
+        with self._lock:
+            if self._store is None:
+                self._state = make(self._state)
+                return
+            with self._store.change() as change:
+                if self._store.mark != self._mark:
+                    self._state = _state_at(self._store.path, change.content)
+                    self._mark = self._store.mark
+                after = make(self._state)
+                if after is self._state:
+                    return
+                content = content_of(after)
+                for name in CHECKED:  # these never change, and are not written again
+                    content[name] = change.content[name]
+                published = change.publish(content, checked=CHECKED)
+                self._state = with_segments_of(after, published)
+                self._mark = self._store.mark
+
+    def _check_ids(self, ids: ArrayLike, name: str = "ids") -> NDArray[Any]:
+        if isinstance(ids, (list, tuple)) and len(ids) == 0:
+            return no_ids(self._state.id_type)
+        found = check_ids(ids, name)
+        if type_of(found) != self._state.id_type:
+            raise InputError(
+                f"{name} are of type {type_of(found)}, those of the index {self._state.id_type}"
+            )
+        return found
+
+    def _check_own(self, exclude_self: bool | ArrayLike, n_queries: int) -> NDArray[Any] | bool:
+        if isinstance(exclude_self, (bool, np.bool_)):
+            return bool(exclude_self)
+        own = self._check_ids(exclude_self, "exclude_self")
+        if len(own) != n_queries:
+            raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
+        return own
+
+    def _question(
+        self,
+        state: State,
+        Q: ArrayLike | Source,
+        *,
+        metric: str | None = None,
+        probes: int | None = None,
+        n_threads: int | None = None,
+    ) -> Question:
+        vectors = np.asarray(check_vectors(Q, "Q")[:])
+        if vectors.shape[1] != state.hasher.n_features_in_:
+            raise InputError(
+                f"Q has {vectors.shape[1]} features, the index {state.hasher.n_features_in_}"
+            )
+        if metric is not None:
+            check_choice(metric, "metric", METRICS)
+        if vectors.dtype.name not in ("uint8", "float32", "float64"):
+            vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
+        if vectors.dtype == np.float64 and bool((np.abs(vectors) > _LARGEST).any()):
+            raise InputError("Q has numbers too large for float32, in which rows are compared")
+        return Question(
+            np.ascontiguousarray(vectors),
+            state.hasher,
+            metric=metric or state.metric,
+            unit_rows=state.metric == "cosine",
+            probes=check_probes(probes, state),
+            n_threads=check_threads(n_threads),
+        )
+
+
+def _state_at(path: Path, content: dict[str, Any]) -> State:
+    try:
+        return state_from(content)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None

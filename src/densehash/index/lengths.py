@@ -1,0 +1,66 @@
+"""Rows of length one: what is hashed and grouped where cosines are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.source import Source
+
+__all__ = ["UnitRows", "unit"]
+
+
+def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
+    """Rows scaled to length one; those that are all zero stay so.
+
+    Parameters
+    ----------
+    rows : real array (n, d)
+
+    Returns
+    -------
+    float64 array (n, d) where the rows are float64, or float32
+
+    Examples
+    --------
+    >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    floats = rows.astype(_float_type(rows.dtype), copy=False)
+    # Divided by the largest number first: squares of large ones overflow, of small ones vanish.
+    largest = np.abs(floats).max(axis=1, keepdims=True)
+    largest[largest == 0] = 1
+    scaled = floats / largest
+    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
+    lengths[lengths == 0] = 1
+    found: NDArray[np.floating] = scaled / lengths
+    return found
+
+
+class UnitRows(Source):
+    """Vectors whose rows are scaled to length one as they are read.
+
+    Parameters
+    ----------
+    X : real array (n, d), or a Source
+
+    Examples
+    --------
+    >>> UnitRows(np.array([[0.0, 5.0]]))[0:1]
+    array([[0., 1.]])
+    """
+
+    def __init__(self, X: NDArray[Any] | Source) -> None:
+        self._rows = X
+        self.shape = X.shape[0], X.shape[1]
+        self.dtype = np.dtype(_float_type(X.dtype))
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[np.floating]:
+        return unit(self._rows[rows])
+
+
+def _float_type(dtype: np.dtype[Any]) -> type[np.floating]:
+    return np.float64 if dtype.kind == "f" and dtype.itemsize > 4 else np.float32

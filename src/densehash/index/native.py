@@ -1,0 +1,315 @@
+"""The inner loops of the index: visiting groups and re-ranking, in native code.
+
+Rows lie by group, at *positions*; a row's *rank* is its place in the order of ids, by which ties
+are broken. All functions release the GIL, give the same bytes for any number of threads, and stop
+soon after Ctrl-C. Arrays that come from a damaged file never make them read what is not theirs:
+where one says what cannot be, and it matters, they raise
+:class:`~densehash.errors.FileError`. Queries are taken in an order that suits the caches, so that
+many at once are answered faster than a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from densehash import _native
+from densehash.bits import bytes_for
+from densehash.checks import (
+    as_array,
+    check_choice,
+    check_codes,
+    check_integer,
+    check_same_width,
+    check_threads,
+)
+from densehash.errors import FileError, InputError
+from densehash.hamming import instruction_set
+
+__all__ = ["nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
+
+_MOST_ROWS = 2**32 - 1  # positions are kept in 32 bits
+_MOST_K = 2**48
+_METRICS = ("l2", "cosine", "ip")
+_VECTOR_TYPES = tuple(map(np.dtype, ("float32", "float16", "uint8", "int8")))
+
+
+def nearest_groups(scores: ArrayLike, p: int, *, n_threads: int | None = None) -> NDArray[np.int32]:
+    """Find the groups that each query is to visit.
+
+    Parameters
+    ----------
+    scores : float32 (q, g); NaN is the least of scores
+    p : from 1 to g
+    n_threads : number of threads
+
+    Returns
+    -------
+    groups : int32 (q, p), those with the largest scores, the largest first; ties by number
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nearest_groups(np.array([[1.0, 3.0, 2.0, 3.0]], dtype=np.float32), p=3)
+    array([[1, 3, 2]], dtype=int32)
+    """
+    array = _check(scores, "scores", np.float32, 2)
+    p = check_integer(p, "p", 1, array.shape[1])
+    return _native.nearest_groups(array, p, check_threads(n_threads))
+
+
+def top_k_in_groups(  # noqa: PLR0917
+    queries: ArrayLike,
+    codes: ArrayLike,
+    limits: ArrayLike,
+    probes: ArrayLike,
+    ranks: ArrayLike | None,
+    allowed: ArrayLike | None,
+    k: int,
+    *,
+    ordered: bool,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Find the k nearest codes in the groups that each query visits.
+
+    Parameters
+    ----------
+    queries : uint8 (q, width)
+    codes : uint8 (n, width), n below 2**32
+    limits : int64 (g + 1,), rising; group i is at ``codes[limits[i]:limits[i + 1]]``
+    probes : int32 (q, p), numbers of groups, no group twice for a query: its codes would be found
+        twice. It is fastest where the nearest group comes first.
+    ranks : uint32 (n,), a permutation of 0 .. n - 1, the rank at each position; None where the
+        rank is the position
+    allowed : bool (n,), by rank, which codes may be found; None is all
+    k : at least 1; may exceed n
+    ordered : whether the answers are to be in order; where not, they are in one that is the same
+        every time
+    n_threads : number of threads; at most one a query
+
+    Returns
+    -------
+    distances : int32 (q, k)
+    positions : int64 (q, k), the k least by (Hamming distance, rank).
+        Both are -1 at the end where there are fewer than k.
+
+    Raises
+    ------
+    FileError
+        Where limits, probes or ranks say what cannot be. Ranks are read only where they matter:
+        for ``allowed``, and for ties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = np.array([[0b0000], [0b0111], [0b0011], [0b0001]], dtype=np.uint8)
+    >>> limits, probes = np.array([0, 1, 3, 4]), np.array([[2, 1]], dtype=np.int32)
+    >>> ranks = np.array([2, 0, 3, 1], dtype=np.uint32)
+    >>> distances, positions = top_k_in_groups(
+    ...     codes[:1], codes, limits, probes, ranks, None, k=2, ordered=True
+    ... )
+    >>> distances
+    array([[1, 2]], dtype=int32)
+    >>> positions
+    array([[3, 2]])
+    """
+    asked, packed = check_codes(queries, "queries"), _check_rows(check_codes(codes), "codes")
+    check_same_width(asked, packed)
+    starts = _check(limits, "limits", np.int64, 1)
+    if not starts.size:
+        raise InputError("limits must have shape (g + 1,), got (0,)")
+    visited = _check(probes, "probes", np.int32, 2, length=len(asked))
+    by_rank = None if allowed is None else _check(allowed, "allowed", np.bool_, 1, len(packed))
+    with _damage():
+        return _native.top_k_in_groups(
+            asked,
+            packed,
+            starts,
+            visited,
+            _check_ranks(ranks, len(packed)),
+            None if by_rank is None else by_rank.view(np.uint8),
+            check_integer(k, "k", 1, _MOST_K),
+            bool(ordered),
+            check_threads(n_threads),
+            instruction_set(),
+        )
+
+
+def rerank(
+    queries: ArrayLike,
+    vectors: ArrayLike,
+    positions: ArrayLike,
+    ranks: ArrayLike | None,
+    k: int,
+    *,
+    metric: str,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Put candidates in order by their true distances.
+
+    Sums of integers are exact, where queries and vectors are both uint8 or both int8. Other
+    queries are compared as float32, and sums are of float32, the same to the bit on every machine;
+    the root, quotient and difference that make distances of sums are of float64.
+
+    Parameters
+    ----------
+    queries : real (q, d)
+    vectors : float32, float16, uint8 or int8 (n, d), n below 2**32
+    positions : int64 (q, c), a query's candidates, none twice; -1 is none
+    ranks : uint32 (n,), the rank at each position; None where the rank is the position
+    k : at least 1; may exceed c
+    metric : "l2", the Euclidean distance; "cosine", 1 - the cosine, and 1 where a length is zero;
+        or "ip", minus the inner product
+    n_threads : number of threads
+
+    Returns
+    -------
+    distances : float32 (q, k), rising; NaN, where vectors hold such, is last
+    positions : int64 (q, k); equal distances by rank.
+        Infinity and -1 where there are fewer than k.
+
+    Raises
+    ------
+    FileError
+        Where a position is below -1 or not below n, or a rank, if it matters, not below n.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vectors = np.array([[0.0, 4.0], [3.0, 0.0], [0.0, 3.0]], dtype=np.float32)
+    >>> ranks = np.array([0, 2, 1], dtype=np.uint32)
+    >>> distances, positions = rerank(
+    ...     [[0.0, 0.0]], vectors, np.array([[0, 1, 2, -1]]), ranks, k=2, metric="l2"
+    ... )
+    >>> distances
+    array([[3., 3.]], dtype=float32)
+    >>> positions
+    array([[2, 1]])
+    """
+    rows = _check_rows(as_array(vectors, "vectors"), "vectors")
+    if rows.dtype not in _VECTOR_TYPES or rows.ndim != 2:
+        raise InputError(
+            "vectors must be float32, float16, uint8 or int8 of shape (n, d), "
+            f"got {rows.dtype} of shape {rows.shape}"
+        )
+    asked = as_array(queries, "queries")
+    if asked.dtype.kind not in "fiub" or asked.ndim != 2 or asked.shape[1] != rows.shape[1]:
+        raise InputError(
+            f"queries must be real of shape (q, {rows.shape[1]}), as vectors are, "
+            f"got {asked.dtype} of shape {asked.shape}"
+        )
+    if not rows.shape[1]:
+        raise InputError("vectors must have at least one column, got none")
+    as_they_are = rows.dtype.kind in "iu" and asked.dtype == rows.dtype
+    with _damage():
+        return _native.rerank(
+            _in_order(asked, asked.dtype if as_they_are else np.float32),
+            _in_order(rows, rows.dtype),
+            _check(positions, "positions", np.int64, 2, length=len(asked)),
+            _check_ranks(ranks, len(rows)),
+            check_integer(k, "k", 1, _MOST_K),
+            check_choice(metric, "metric", _METRICS),
+            check_threads(n_threads),
+            instruction_set(),
+        )
+
+
+def rerank_codes(
+    margins: ArrayLike,
+    codes: ArrayLike,
+    positions: ArrayLike,
+    ranks: ArrayLike | None,
+    k: int,
+    *,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Put candidates in order by their asymmetric distances, from codes alone.
+
+    Parameters
+    ----------
+    margins : float32 (q, n_bits); what ``hasher.project(queries)`` returns
+    codes : uint8 (n, ceil(n_bits / 8)), n below 2**32
+    positions : int64 (q, c), a query's candidates, none twice; -1 is none
+    ranks : uint32 (n,), the rank at each position; None where the rank is the position
+    k : at least 1; may exceed c
+    n_threads : number of threads
+
+    Returns
+    -------
+    distances : float32 (q, k), rising; what :func:`densehash.asymmetric.distances` computes
+    positions : int64 (q, k); equal distances by rank.
+        Infinity and -1 where there are fewer than k.
+
+    Raises
+    ------
+    FileError
+        Where a position is below -1 or not below n, or a rank, if it matters, not below n.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = np.array([[0b111], [0b110], [0b001]], dtype=np.uint8)
+    >>> margins = np.array([[0.5, 2.0, -1.0]], dtype=np.float32)
+    >>> distances, positions = rerank_codes(margins, codes, np.array([[2, 1, 0]]), None, k=2)
+    >>> distances
+    array([[1. , 1.5]], dtype=float32)
+    >>> positions
+    array([[0, 1]])
+    """
+    asked = _check(margins, "margins", np.float32, 2)
+    packed = _check_rows(check_codes(codes), "codes")
+    if packed.shape[1] != bytes_for(asked.shape[1]):
+        raise InputError(
+            f"margins of {asked.shape[1]} bits need codes of {bytes_for(asked.shape[1])} bytes, "
+            f"got {packed.shape[1]}"
+        )
+    with _damage():
+        return _native.rerank_codes(
+            asked,
+            packed,
+            _check(positions, "positions", np.int64, 2, length=len(asked)),
+            _check_ranks(ranks, len(packed)),
+            check_integer(k, "k", 1, _MOST_K),
+            check_threads(n_threads),
+        )
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """What native code finds to be impossible in arrays came from a file."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise FileError(f"the index is damaged: {error}") from None
+
+
+def _check(
+    values: ArrayLike, name: str, dtype: type[np.generic], ndim: int, length: int | None = None
+) -> NDArray[Any]:
+    """An array of one type and number of dimensions, in C order."""
+    array = as_array(values, name)
+    if array.dtype != dtype or array.ndim != ndim or (length is not None and len(array) != length):
+        size = "any length" if length is None else f"length {length}"
+        raise InputError(
+            f"{name} must be {np.dtype(dtype)} of {ndim} dimensions and {size}, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return _in_order(array, dtype)
+
+
+def _check_ranks(ranks: ArrayLike | None, n_rows: int) -> NDArray[np.uint32] | None:
+    return None if ranks is None else _check(ranks, "ranks", np.uint32, 1, length=n_rows)
+
+
+def _check_rows(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim and len(array) > _MOST_ROWS:
+        raise InputError(f"{name} must have at most {_MOST_ROWS:,} rows, got {len(array):,}")
+    return array
+
+
+def _in_order(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    return np.require(array, dtype, ["C", "A"])

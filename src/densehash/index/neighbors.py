@@ -1,0 +1,169 @@
+"""The index as a transformer of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from densehash.checks import check_choice, check_integer
+from densehash.errors import InputError
+from densehash.hashers import Hasher
+from densehash.index.index import Index
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+__all__ = ["HashingNeighbors"]
+
+
+class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A graph of nearest neighbours, found by codes and re-ranked exactly.
+
+    It has the contract of scikit-learn's ``KNeighborsTransformer``: ``fit_transform`` gives a
+    sparse graph that estimators with ``metric="precomputed"`` take (TSNE, DBSCAN, Isomap,
+    SpectralClustering), in a pipeline as well.
+
+    Parameters
+    ----------
+    mode : "distance", or "connectivity" for ones
+    n_neighbors : of each row. As there, the distance graph has one more: the row itself comes
+        first, at distance 0, where it is in the index.
+    metric : "l2" or "cosine"
+    hasher, n_bits : as in :meth:`densehash.Index.build`
+    kind : "auto", "flat", "grouped" or "multi"
+    candidates, probes : as in :meth:`densehash.Index.search`
+    n_threads : how many threads search
+    random_state : of the index
+    verbose : 1 shows bars while it takes long
+
+    Attributes
+    ----------
+    index_ : the Index
+    n_samples_fit_ : how many rows it has
+
+    Examples
+    --------
+    >>> from sklearn.cluster import DBSCAN
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X = load_digits().data
+    >>> neighbors = HashingNeighbors(n_neighbors=5, random_state=0)
+    >>> graph = neighbors.fit_transform(X)
+    >>> graph.shape, graph.nnz
+    ((1797, 1797), 10782)
+    >>> pipeline = make_pipeline(neighbors, DBSCAN(eps=20, metric="precomputed"))
+    >>> len(set(pipeline.fit_predict(X))) > 5
+    True
+    """
+
+    index_: Index
+    n_samples_fit_: int
+
+    def __init__(
+        self,
+        *,
+        mode: str = "distance",
+        n_neighbors: int = 5,
+        metric: str = "l2",
+        hasher: str | Hasher = "auto",
+        n_bits: int | None = None,
+        kind: str = "auto",
+        candidates: int | None = None,
+        probes: int | None = None,
+        n_threads: int | None = None,
+        random_state: int | RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.hasher = hasher
+        self.n_bits = n_bits
+        self.kind = kind
+        self.candidates = candidates
+        self.probes = probes
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
+        """Build the index of rows.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d), finite
+        y : ignored
+        """
+        check_choice(self.mode, "mode", ("distance", "connectivity"))
+        check_choice(self.metric, "metric", ("l2", "cosine"))
+        check_integer(self.n_neighbors, "n_neighbors", 1)
+        validate_data(self, X, skip_check_array=True, reset=True)
+        self.index_ = Index.build(
+            X,
+            hasher=self.hasher,
+            n_bits=self.n_bits,
+            kind=self.kind,
+            metric=self.metric,
+            random_state=self.random_state,
+            verbose=self.verbose,
+        )
+        self.n_features_in_ = self.index_.hasher.n_features_in_
+        self.n_samples_fit_ = len(self.index_)
+        return self
+
+    def transform(self, X: ArrayLike) -> csr_matrix:
+        """The neighbours of rows among those of ``fit``.
+
+        Parameters
+        ----------
+        X : real array of shape (m, d), finite
+
+        Returns
+        -------
+        CSR matrix of shape (m, n_samples_fit_): distances, by which the entries of a row are
+        ordered, or ones
+        """
+        from scipy.sparse import csr_matrix  # noqa: PLC0415  no other call needs it
+
+        check_is_fitted(self)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        k = self._n_entries()
+        hits = self.index_.search(
+            X, k, candidates=self.candidates, probes=self.probes, n_threads=self.n_threads
+        )
+        values = hits.distances.astype(np.float64)
+        if self.mode == "connectivity":
+            values = np.ones_like(values)
+        limits = np.arange(0, hits.ids.size + 1, k)
+        shape = len(hits.ids), self.n_samples_fit_
+        return csr_matrix((values.reshape(-1), hits.ids.reshape(-1), limits), shape=shape)
+
+    def fit_transform(self, X: ArrayLike, y: object = None) -> csr_matrix:
+        """Build the index of rows, and give their own neighbours in it.
+
+        Returns
+        -------
+        CSR matrix of shape (n, n); each row is its own first neighbour
+        """
+        return self.fit(X, y).transform(X)
+
+    def _n_entries(self) -> int:
+        k = self.n_neighbors + (self.mode == "distance")
+        if k > self.n_samples_fit_:
+            raise InputError(
+                f"n_neighbors is {self.n_neighbors}, too many for {self.n_samples_fit_} rows"
+            )
+        return k
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_samples_fit_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "index_")

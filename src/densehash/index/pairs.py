@@ -1,0 +1,155 @@
+"""All rows of an index asked for their own neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.index.answers import neighbours, neighbours_within
+from densehash.index.ids import find, keys_of, public_ids
+from densehash.index.kinds import Question
+from densehash.index.searching import Request
+from densehash.index.state import State
+from densehash.progress import bar
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+__all__ = ["Pairs", "near_duplicates", "neighbors_graph"]
+
+_BATCH = 4096  # rows that ask at a time
+
+
+class Pairs(NamedTuple):
+    """Pairs of rows, nearest first.
+
+    Attributes
+    ----------
+    ids : int64 (m, 2), or strings in an array of objects; the smaller id of a pair comes first
+    distances : int32 (m,), Hamming distances, or float32 (m,)
+
+    Examples
+    --------
+    >>> Pairs(np.array([[1, 2]]), np.array([0.5])).ids.shape
+    (1, 2)
+    """
+
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+
+def neighbors_graph(
+    state: State,
+    request: Request,
+    *,
+    with_distances: bool,
+    probes: int | None,
+    n_threads: int,
+    verbose: bool,
+) -> csr_matrix:
+    """The k nearest other rows of every row: see :meth:`densehash.index.Index.neighbors_graph`.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> request = Request(3, 5, "exact", [None])
+    >>> how = {"with_distances": True, "probes": None, "n_threads": 1, "verbose": False}
+    >>> neighbors_graph(state, request, **how)[0].data
+    array([1., 2., 3.])
+    """
+    from scipy.sparse import csr_matrix  # noqa: PLC0415  in no other search
+
+    all_ids = np.sort(np.concatenate([segment.live_ids for segment in state.segments]))
+    n, k = len(all_ids), request.k
+    columns = np.empty((n, k), np.int64)
+    values = np.ones((n, k), np.float64)
+    with bar("finding neighbours", n, shown=verbose) as advance:
+        for own, asked in _questions(state, probes, n_threads):
+            at, _ = find(all_ids, own)
+            start = 0
+            for ids, distances, _ in neighbours(
+                state.kind, state.segments, asked, request, own=own
+            ):
+                rows = at[start : start + len(ids)]
+                start += len(ids)
+                columns[rows] = find(all_ids, ids.reshape(-1))[0].reshape(ids.shape)
+                if with_distances:
+                    values[rows] = distances
+            advance(len(own))
+    limits = np.arange(0, n * k + 1, k)
+    return csr_matrix((values.reshape(-1), columns.reshape(-1), limits), shape=(n, n))
+
+
+def near_duplicates(
+    state: State, request: Request, radius: float, *, n_threads: int, verbose: bool
+) -> Pairs:
+    """All pairs of near rows: see :meth:`densehash.index.Index.near_duplicates`.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> request = Request(3, 5, "exact", [None])
+    >>> len(near_duplicates(state, request, 1.0, n_threads=1, verbose=False).ids)
+    4
+    """
+    firsts, seconds, distances = [], [], []
+    with bar("finding near-duplicates", state.n_live, shown=verbose) as advance:
+        for own, asked in _questions(state, None, n_threads):
+            queries, ids, near = neighbours_within(
+                state.kind, state.segments, asked, request, radius=radius
+            )
+            mine = own[queries]
+            # Candidates may find a pair from one of its ends only; codes find it from both.
+            swapped = mine > ids
+            kept = mine < ids if request.rerank is None else mine != ids
+            firsts.append(np.where(swapped, ids, mine)[kept])
+            seconds.append(np.where(swapped, mine, ids)[kept])
+            distances.append(near[kept])
+            advance(len(own))
+    if not firsts:
+        nothing = np.empty(0, np.int64 if state.id_type == "int64" else "S1")
+        return Pairs(public_ids(np.stack([nothing, nothing], axis=1)), np.empty(0, np.float32))
+    one, two, near = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(distances)
+    one_keys, two_keys = keys_of(np.stack([one, two]))
+    order = np.lexsort((two_keys, one_keys, near))
+    one, two, near = one[order], two[order], near[order]
+    new = np.ones(len(one), np.bool_)
+    new[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
+    return Pairs(public_ids(np.stack([one[new], two[new]], axis=1)), near[new])
+
+
+def _questions(
+    state: State, probes: int | None, n_threads: int
+) -> Iterator[tuple[NDArray[Any], Question]]:
+    """All rows as queries, some at a time, with their ids."""
+    for segment in state.segments:
+        for start in range(0, segment.n_rows, _BATCH):
+            positions = np.arange(start, min(start + _BATCH, segment.n_rows))
+            ranks = segment.rank_at(positions)
+            if segment.live is not None:
+                positions, ranks = positions[segment.live[ranks]], ranks[segment.live[ranks]]
+            if len(positions) == 0:
+                continue
+            vectors = None
+            if segment.vectors is not None:
+                vectors = segment.vectors[positions]
+                vectors = vectors if vectors.dtype == np.uint8 else vectors.astype(np.float32)
+            yield (
+                segment.ids[ranks],
+                Question(
+                    vectors,
+                    state.hasher,
+                    metric=state.metric,
+                    unit_rows=state.metric == "cosine",
+                    probes=probes,
+                    n_threads=n_threads,
+                    codes=segment.codes[positions],
+                ),
+            )

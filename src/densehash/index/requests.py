@@ -1,0 +1,108 @@
+"""What a search was told, checked, and what it does where it was not told."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from densehash.bits import MAX_BITS
+from densehash.checks import check_choice, check_integer
+from densehash.errors import InputError
+from densehash.index.kinds import Flat
+from densehash.index.state import State
+
+__all__ = ["USUAL_K", "check_k", "check_probes", "check_radius", "check_rerank", "n_candidates"]
+
+USUAL_K = 10
+"""How many neighbours are found where nothing is said."""
+
+_FEWEST_CANDIDATES, _MOST_CANDIDATES = 100, 2000
+
+
+def check_k(k: int | None) -> int:
+    """How many neighbours.
+
+    Examples
+    --------
+    >>> check_k(None), check_k(3)
+    (10, 3)
+    """
+    return USUAL_K if k is None else check_integer(k, "k", 1)
+
+
+def check_radius(radius: float, rerank: str | None) -> float:
+    """How far away neighbours may be; a whole number where they are counted in bits.
+
+    Examples
+    --------
+    >>> check_radius(2, None), check_radius(0.5, "exact")
+    (2, 0.5)
+    """
+    number = isinstance(radius, (int, float, np.integer, np.floating))
+    if not number or math.isnan(radius):
+        raise InputError(f"radius must be a number, got {radius!r}")
+    if rerank is None:
+        return min(check_integer(radius, "radius", 0), MAX_BITS)  # type: ignore[arg-type]
+    return float(radius)
+
+
+def check_rerank(rerank: str | None, state: State) -> str | None:
+    """By what candidates are re-ranked: "exact", "asymmetric" or None.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> check_rerank("auto", Index.build(np.eye(8), n_bits=8)._state)
+    'exact'
+    """
+    if rerank is None:
+        return None
+    check_choice(rerank, "rerank", ("auto", "exact", "asymmetric"))
+    if rerank == "auto":
+        return "asymmetric" if state.vector_type is None else "exact"
+    if rerank == "exact" and state.vector_type is None:
+        raise InputError(
+            "this index keeps no vectors to re-rank by: search with rerank='asymmetric' or None, "
+            "or build it with keep_vectors=True"
+        )
+    return rerank
+
+
+def check_probes(probes: int | None, state: State) -> int | None:
+    """How many groups, or buckets of each table, are visited; None is the kind's default.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> check_probes(2, Index.build(np.eye(8), n_bits=8, kind="multi")._state)
+    2
+    """
+    if probes is None:
+        return state.settings.probes
+    if isinstance(state.kind, Flat):
+        raise InputError("probes are for the grouped and multi kinds, this one is flat")
+    return check_integer(probes, "probes", 1)
+
+
+def n_candidates(candidates: int | None, k: int, rerank: str | None, state: State) -> int:
+    """How many candidates are re-ranked; at least k, and not more than there are rows.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> n_candidates(None, 2, "exact", Index.build(np.eye(8), n_bits=8)._state)
+    8
+    """
+    if candidates is not None:
+        check_integer(candidates, "candidates", 1)
+    if rerank is None:
+        return min(k, state.n_live) if state.n_live else k
+    n = (
+        candidates
+        or state.settings.candidates
+        or max(
+            10 * k, min(max(round(math.sqrt(state.n_live)), _FEWEST_CANDIDATES), _MOST_CANDIDATES)
+        )
+    )
+    return max(min(n, state.n_live), 1) if n >= k else max(min(k, state.n_live), 1)

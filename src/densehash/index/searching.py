@@ -1,0 +1,230 @@
+"""From queries to neighbours: candidates of each segment, re-ranked, put in order, and named.
+
+Everything is ordered by (distance, id), candidates too, and the groups that a query visits are the
+same in all segments: an answer does not depend on how rows are spread over segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.index.ids import keys_of
+from densehash.index.kinds import Candidates, Kind, Question, scan
+from densehash.index.kinds.kind import Allowed
+from densehash.index.native import rerank, rerank_codes
+from densehash.index.segment import Segment
+
+__all__ = ["Found", "Request", "as_compared", "candidates_of", "merged", "named", "nearest"]
+
+_FAR = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, checked.
+
+    Attributes
+    ----------
+    k : how many neighbours
+    n_candidates : how many Hamming neighbours are re-ranked, at least k
+    rerank : "exact", "asymmetric" or None
+    allowed : for each segment which rows may be found
+    """
+
+    k: int
+    n_candidates: int
+    rerank: str | None
+    allowed: Sequence[Allowed]
+
+
+class Found(NamedTuple):
+    """Rows for each query, by (distance, id).
+
+    Attributes
+    ----------
+    distances : int32 or float32 (q, k)
+    segments : int32 (q, k), numbers of segments
+    positions : int64 (q, k); -1, as in the others, where there is none
+    """
+
+    distances: NDArray[Any]
+    segments: NDArray[np.int32]
+    positions: NDArray[np.int64]
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Whether there is one, (q, k)."""
+        return self.positions >= 0
+
+
+def nearest(kind: Kind, segments: Sequence[Segment], asked: Question, request: Request) -> Found:
+    """The k neighbours of each query.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> nearest(state.kind, state.segments, asked, request).positions
+    array([[2, 1, 3]])
+    """
+    candidates = candidates_of(kind, segments, asked, request)
+    if request.rerank is None:
+        return _cut(candidates, request.k)
+    parts = []
+    for number, segment in enumerate(segments):
+        positions = candidates.positions
+        if len(segments) > 1:
+            positions = np.where(candidates.segments == number, positions, -1)
+        if request.rerank == "exact":
+            distances, found = rerank(
+                as_compared(asked, segment),
+                segment.vectors,
+                positions,
+                segment.ranks,
+                request.k,
+                metric=asked.metric,
+                n_threads=asked.n_threads,
+            )
+        else:
+            distances, found = rerank_codes(
+                asked.margins,
+                segment.codes,
+                positions,
+                segment.ranks,
+                request.k,
+                n_threads=asked.n_threads,
+            )
+        parts.append((distances, found))
+    return merged(segments, parts, request.k)
+
+
+def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
+    """Ids of what was found, in the form in which they are kept; anything where there is none.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> named(state.segments, nearest(state.kind, state.segments, asked, request))
+    array([[2, 1, 3]])
+    """
+    if len(segments) == 1:
+        alone: NDArray[Any] = segments[0].ids[segments[0].rank_at(np.maximum(found.positions, 0))]
+        return alone
+    ids = np.zeros(found.positions.shape, dtype=np.result_type(*(part.ids for part in segments)))
+    for number, segment in enumerate(segments):
+        here = found.there & (found.segments == number)
+        ids[here] = segment.ids[segment.rank_at(found.positions[here])]
+    return ids
+
+
+def candidates_of(
+    kind: Kind, segments: Sequence[Segment], asked: Question, request: Request
+) -> Found:
+    """The n candidates of each query; by (Hamming distance, id) where nothing is re-ranked.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> candidates_of(state.kind, state.segments, asked, request).there.sum()
+    np.int64(5)
+    """
+    ordered = request.rerank is None
+    n = request.n_candidates
+    parts = [
+        kind.candidates(segment, asked, n, allowed, ordered=ordered)
+        for segment, allowed in zip(segments, request.allowed, strict=True)
+    ]
+    # A kind that does not look everywhere may have found too few: these queries look everywhere.
+    most = sum(
+        segment.n_rows if allowed is None else int(np.count_nonzero(allowed))
+        for segment, allowed in zip(segments, request.allowed, strict=True)
+    )
+    counts = sum(np.count_nonzero(part.positions >= 0, axis=1) for part in parts)
+    lacking = np.flatnonzero(counts < min(request.k, most))
+    if len(lacking):
+        again = asked.some(lacking)
+        for number, (segment, allowed) in enumerate(zip(segments, request.allowed, strict=True)):
+            everywhere = scan(segment, again, n, allowed, ordered=ordered)
+            parts[number] = _with_rows(parts[number], lacking, everywhere)
+    return merged(segments, parts, n)
+
+
+def _with_rows(part: Candidates, rows: NDArray[np.intp], others: Candidates) -> Candidates:
+    """Some queries' candidates replaced by others."""
+    width = max(part.positions.shape[1], others.positions.shape[1])
+
+    def replaced(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        wide = np.full((len(old), width), -1, old.dtype)
+        wide[:, : old.shape[1]] = old
+        wide[rows] = -1
+        wide[rows, : new.shape[1]] = new
+        return wide
+
+    return Candidates(
+        replaced(part.distances, others.distances), replaced(part.positions, others.positions)
+    )
+
+
+def merged(
+    segments: Sequence[Segment], parts: Sequence[tuple[NDArray[Any], NDArray[np.int64]]], n: int
+) -> Found:
+    """The first n by (distance, id) of what each segment has found.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> part = np.array([[0.5]], np.float32), np.array([[4]])
+    >>> merged(state.segments, [part], 1).segments
+    array([[0]], dtype=int32)
+    """
+    if len(parts) == 1:
+        distances, positions = parts[0]
+        return Found(distances, np.zeros(positions.shape, np.int32), positions)
+    distances, positions = (np.concatenate(both, axis=1) for both in zip(*parts, strict=True))
+    numbers = [np.full(part[1].shape, at, np.int32) for at, part in enumerate(parts)]
+    found = Found(distances, np.concatenate(numbers, axis=1), positions)
+    last = np.where(found.there, distances, _FAR if distances.dtype == np.int32 else np.inf)
+    keys = keys_of(named(segments, found))
+    # What is not there comes after a row at an infinite distance, too.
+    order = np.lexsort((keys, ~found.there, last), axis=1)[:, :n]
+    return Found(
+        np.take_along_axis(found.distances, order, axis=1),
+        np.take_along_axis(found.segments, order, axis=1),
+        np.take_along_axis(found.positions, order, axis=1),
+    )
+
+
+def _cut(found: Found, k: int) -> Found:
+    return Found(found.distances[:, :k], found.segments[:, :k], found.positions[:, :k])
+
+
+def as_compared(asked: Question, segment: Segment) -> NDArray[Any]:
+    """Queries in the type in which they are compared with kept vectors.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked = index._question(state, [[2.0]])
+    >>> as_compared(asked, state.segments[0])
+    array([[2.]], dtype=float32)
+    """
+    if segment.vectors is not None and asked.vectors.dtype == segment.vectors.dtype == np.uint8:
+        return asked.vectors
+    return asked.vectors.astype(np.float32, copy=False)

@@ -1,0 +1,157 @@
+"""Rows that never change, and which of them were removed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.errors import InputError
+
+__all__ = ["MOST_ROWS", "Rowset", "Segment", "joined"]
+
+MOST_ROWS = 2**32 - 1
+"""Rows of one segment: ranks are kept in 32 bits."""
+
+
+def _none_removed() -> NDArray[np.uint32]:
+    return np.empty(0, np.uint32)
+
+
+class Rowset(NamedTuple):
+    """Rows on their way into a segment, in any order.
+
+    Attributes
+    ----------
+    ids : int64 or bytes array (n,)
+    codes : uint8 (n, width)
+    vectors : array (n, d), or None
+    labels : integers (n,), the group of each row, or None where the kind has no groups
+    """
+
+    ids: NDArray[Any]
+    codes: NDArray[np.uint8]
+    vectors: NDArray[Any] | None
+    labels: NDArray[np.integer] | None
+
+    def take(self, which: NDArray[Any]) -> Rowset:
+        """Some of the rows."""
+        return Rowset(
+            self.ids[which],
+            self.codes[which],
+            None if self.vectors is None else self.vectors[which],
+            None if self.labels is None else self.labels[which],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Rows in the order of a kind.
+
+    A row's *rank* is its place among the ids, which rise; its *position* is its place among codes
+    and vectors. They differ only where a kind lays rows out in an order of its own.
+
+    Attributes
+    ----------
+    ids : int64 or bytes array (n,), rising: by rank
+    codes : uint8 (n, width): by position
+    vectors : float32, float16, uint8 or int8 (n, d): by position; or None
+    extra : arrays of the kind, by name; ``ranks``, uint32 (n,), the rank at each position, is one
+    removed : uint32 (m,), rising: ranks of rows that are gone
+    """
+
+    ids: NDArray[Any]
+    codes: NDArray[np.uint8]
+    vectors: NDArray[Any] | None
+    extra: Mapping[str, NDArray[Any]]
+    removed: NDArray[np.uint32] = field(default_factory=_none_removed)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, removed ones included."""
+        return len(self.ids)
+
+    @property
+    def n_live(self) -> int:
+        """Rows that are not removed."""
+        return len(self.ids) - len(self.removed)
+
+    @property
+    def ranks(self) -> NDArray[np.uint32] | None:
+        """The rank at each position, or None where it is the position."""
+        return self.extra.get("ranks")
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all arrays but the vectors."""
+        arrays = (self.ids, self.codes, self.removed, *self.extra.values())
+        return sum(array.nbytes for array in arrays)
+
+    @cached_property
+    def live(self) -> NDArray[np.bool_] | None:
+        """By rank, whether the row is there; None where all are."""
+        if len(self.removed) == 0:
+            return None
+        live = np.ones(self.n_rows, np.bool_)
+        live[self.removed] = False
+        return live
+
+    @property
+    def live_ids(self) -> NDArray[Any]:
+        """Ids of the rows that are there, rising."""
+        return self.ids if self.live is None else self.ids[self.live]
+
+    def rank_at(self, positions: NDArray[np.integer]) -> NDArray[Any]:
+        """Ranks of positions, of any shape."""
+        return positions if self.ranks is None else self.ranks[positions]
+
+    def positions_of(self, ranks: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Positions of ranks; one look at all rows where they differ."""
+        if self.ranks is None:
+            return ranks
+        order = np.argsort(ranks)
+        positions = np.flatnonzero(np.isin(self.ranks, ranks))
+        positions = positions[np.argsort(self.ranks[positions])]
+        found = np.empty(len(ranks), np.int64)
+        # Ranks may be asked for twice.
+        found[order] = positions[np.searchsorted(self.ranks[positions], ranks[order])]
+        return found
+
+    def without(self, ranks: NDArray[np.integer]) -> Segment:
+        """The same rows, of which more are gone; those given are there, and differ."""
+        removed = np.sort(np.concatenate([self.removed, ranks.astype(np.uint32)]))
+        return replace(self, removed=removed)
+
+    def rows(self, labels: NDArray[np.integer] | None) -> Rowset:
+        """The rows that are there, by position; ``labels`` (n,) are their groups, by position."""
+        ids = self.ids if self.ranks is None else self.ids[self.ranks]
+        rows = Rowset(ids, self.codes, self.vectors, labels)
+        return (
+            rows if self.live is None else rows.take(self.live[self.rank_at(np.arange(len(ids)))])
+        )
+
+
+def joined(parts: list[Rowset]) -> Rowset:
+    """Rows one below the other.
+
+    Examples
+    --------
+    >>> part = Rowset(np.array([1]), np.zeros((1, 2), np.uint8), None, None)
+    >>> joined([part, part]).codes.shape
+    (2, 2)
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if sum(len(part.ids) for part in parts) > MOST_ROWS:
+        raise InputError(f"a segment has at most {MOST_ROWS:,} rows")
+    ids, codes, vectors, labels = zip(*parts, strict=True)
+    return Rowset(
+        np.concatenate(ids),
+        np.concatenate(codes),
+        None if parts[0].vectors is None else np.concatenate(vectors),
+        None if parts[0].labels is None else np.concatenate(labels),
+    )

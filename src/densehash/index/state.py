@@ -1,0 +1,270 @@
+"""All that an index is at one moment, and its form as plain content of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.bits import bytes_for
+from densehash.checks import check_choice, check_integer
+from densehash.errors import DensehashError, FileError
+from densehash.hashers import Hasher
+from densehash.hashers.state import hasher_of, state_of
+from densehash.index.grouping import Centers
+from densehash.index.ids import IdType
+from densehash.index.kinds import Flat, Grouped, Kind, Multi
+from densehash.index.kinds.kind import check_stored
+from densehash.index.segment import MOST_ROWS, Rowset, Segment, joined
+from densehash.truth import METRICS
+
+__all__ = [
+    "CHECKED",
+    "VECTOR_TYPES",
+    "Settings",
+    "State",
+    "content_of",
+    "state_from",
+    "with_segments_of",
+]
+
+VECTOR_TYPES = ("float32", "float16", "uint8", "int8")
+"""Types in which vectors are kept."""
+
+CHECKED = ("hasher", "kind_settings")
+"""Parts of the content whose checksums are looked at whenever an index is opened."""
+
+# Small segments are merged when rows are added, so that there are never many of them.
+_MOST_MERGED = 2**16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a search goes where it is not told.
+
+    Attributes
+    ----------
+    candidates : how many Hamming neighbours are re-ranked; None suits them to the rows
+    probes : how many groups, or buckets of each table, are visited; None is the kind's default
+    """
+
+    candidates: int | None = None
+    probes: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """An index at one moment; it never changes.
+
+    Attributes
+    ----------
+    hasher : fitted
+    kind : how rows are laid out and found
+    metric : "l2", "cosine" or "ip"
+    id_type : "int64" or "string"
+    vector_type : one of VECTOR_TYPES, or None where vectors are not kept
+    segments : rows, the oldest segment first; none is empty
+    next_id : the first number that was never an id
+    reason : why this kind was chosen
+    settings : how a search goes where it is not told
+    """
+
+    hasher: Hasher
+    kind: Kind
+    metric: str
+    id_type: IdType
+    vector_type: str | None
+    segments: tuple[Segment, ...] = ()
+    next_id: int = 0
+    reason: str = ""
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def n_live(self) -> int:
+        """Rows that are there."""
+        return sum(segment.n_live for segment in self.segments)
+
+    @property
+    def n_removed(self) -> int:
+        """Rows that are gone, but still take room."""
+        return sum(len(segment.removed) for segment in self.segments)
+
+    def segment_of(self, rows: Rowset) -> Segment:
+        """A segment of rows, which come in any order; their ids differ."""
+        ids, labels = rows.ids, rows.labels
+        order: NDArray[np.integer] | None = None
+        if not bool((ids[:-1] < ids[1:]).all()):
+            order = np.argsort(ids, kind="stable")
+            ids, labels = ids[order], labels if labels is None else labels[order]
+        ranks = self.kind.arrange(labels)
+        if ranks is not None:  # large arrays move once, not first by id and then by the kind
+            order = ranks if order is None else order[ranks]
+        codes, vectors = rows.codes, rows.vectors
+        if order is not None:
+            codes, vectors = codes[order], vectors if vectors is None else vectors[order]
+        elif vectors is not None:
+            vectors = np.array(vectors)  # those that were given may change
+        return Segment(ids, codes, vectors, self.kind.own_arrays(codes, labels, ranks))
+
+    def merged(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        """One segment of what is there in several; none, where nothing is."""
+        parts = [s.rows(self.kind.labels_of(s)) for s in segments if s.n_live]
+        return (self.segment_of(joined(parts)),) if parts else ()
+
+    def with_rows(self, rows: Rowset, next_id: int) -> State:
+        """The index with more rows."""
+        if len(rows.ids) == 0:
+            return self
+        segments, new = [s for s in self.segments if s.n_live], rows
+        # Rows are moved log(n) times at most, and never those of large segments.
+        while segments and segments[-1].n_live <= len(new.ids) <= _MOST_MERGED:
+            last = segments.pop()
+            new = joined([last.rows(self.kind.labels_of(last)), new])
+        return replace(self, segments=(*segments, self.segment_of(new)), next_id=next_id)
+
+
+def content_of(state: State) -> dict[str, Any]:
+    """What a file holds of an index: numbers, texts and arrays.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> content_of(Index.build(np.eye(8), n_bits=8)._state)["kind"]
+    'flat'
+    """
+    hasher = state_of(state.hasher)
+    return {
+        "kind": state.kind.name,
+        "kind_settings": dict(state.kind.settings()),
+        "metric": state.metric,
+        "n_bits": state.hasher.n_bits_,
+        "n_features": state.hasher.n_features_in_,
+        "ids": state.id_type,
+        "vectors": state.vector_type,
+        "next_id": state.next_id,
+        "reason": state.reason,
+        "settings": {
+            "candidates": state.settings.candidates,
+            "probes": state.settings.probes,
+        },
+        "hasher": {"description": hasher.description, "arrays": hasher.arrays},
+        "segments": [_content_of_segment(segment) for segment in state.segments],
+    }
+
+
+def _content_of_segment(segment: Segment) -> dict[str, Any]:
+    content: dict[str, Any] = {"ids": segment.ids, "codes": segment.codes}
+    if segment.vectors is not None:
+        content["vectors"] = segment.vectors
+    if len(segment.removed):
+        content["removed"] = segment.removed
+    return content | dict(segment.extra)
+
+
+def state_from(content: Mapping[str, Any]) -> State:
+    """The index that a file holds; what does not fit together is an error.
+
+    What is not looked at here is each row's own: the kernels that read it stay inside its arrays.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state_from(content_of(Index.build(np.eye(8), n_bits=8)._state)).n_live
+    8
+    """
+    try:
+        return _state_from(content)
+    except FileError:
+        raise
+    except (DensehashError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"the index cannot be read: {error}") from None
+
+
+def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
+    """The same index, its rows read from what was just written.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> with_segments_of(state, content_of(state)).n_live
+    8
+    """
+    return replace(
+        state, segments=tuple(_segment_from(part, state) for part in content["segments"])
+    )
+
+
+def _state_from(content: Mapping[str, Any]) -> State:
+    hasher = hasher_of(content["hasher"]["description"], content["hasher"]["arrays"])
+    for name, there in (("n_bits", hasher.n_bits_), ("n_features", hasher.n_features_in_)):
+        if content[name] != there:
+            raise FileError(f"{name} is {content[name]} but the hasher has {there}")
+    check_choice(content["metric"], "metric", METRICS)
+    check_choice(content["ids"], "ids", ("int64", "string"))
+    if content["vectors"] is not None:
+        check_choice(content["vectors"], "vectors", VECTOR_TYPES)
+    kind = _kind_from(content["kind"], content["kind_settings"], hasher)
+    state = State(
+        hasher,
+        kind,
+        content["metric"],
+        content["ids"],
+        content["vectors"],
+        next_id=check_integer(content["next_id"], "next_id", 0),
+        reason=str(content["reason"]),
+        settings=Settings(
+            *(
+                None
+                if content["settings"][name] is None
+                else check_integer(content["settings"][name], name, 1)
+                for name in ("candidates", "probes")
+            )
+        ),
+    )
+    segments = tuple(_segment_from(part, state) for part in content["segments"])
+    return replace(state, segments=segments)
+
+
+def _kind_from(name: str, settings: Mapping[str, Any], hasher: Hasher) -> Kind:
+    if name == Flat.name:
+        return Flat()
+    if name == Multi.name:
+        n_tables = settings["n_tables"]
+        if n_tables is not None:
+            check_integer(n_tables, "n_tables", 1, hasher.n_bits_)
+        return Multi(hasher.n_bits_, n_tables)
+    if name == Grouped.name:
+        centers, shift = settings["centers"], settings["shift"]
+        d = hasher.n_features_in_
+        check_stored(centers, "centers", np.float32, (None, d))
+        check_stored(shift, "shift", np.float64, (d,))
+        return Grouped(Centers(centers, shift))
+    raise FileError(f"there is no kind {name!r} of index")
+
+
+def _segment_from(part: Mapping[str, Any], state: State) -> Segment:
+    ids, codes = part["ids"], part["codes"]
+    id_type = np.int64 if state.id_type == "int64" else np.bytes_
+    check_stored(ids, "ids", id_type, (None,))
+    n = len(ids)
+    if not 1 <= n <= MOST_ROWS:
+        raise FileError(f"a segment has {n} rows, expected 1 to {MOST_ROWS}")
+    check_stored(codes, "codes", np.uint8, (n, bytes_for(state.hasher.n_bits_)))
+    vectors = part["vectors"] if state.vector_type is not None else None
+    if vectors is not None:
+        shape = (n, state.hasher.n_features_in_)
+        check_stored(vectors, "vectors", np.dtype(str(state.vector_type)).type, shape)
+    removed = part.get("removed", np.empty(0, np.uint32))
+    check_stored(removed, "removed", np.uint32, (None,))
+    if len(removed) and (removed[-1] >= n or not bool((removed[:-1] < removed[1:]).all())):
+        raise FileError("the removed rows of a segment are not rising, or beyond its rows")
+    extra = {name: part[name] for name in state.kind.extra_names}
+    known = {"ids", "codes", "vectors", "removed", *extra}
+    if not set(part) <= known or ("vectors" in part) != (vectors is not None):
+        raise FileError(f"a segment has {', '.join(sorted(part))}; known are {', '.join(known)}")
+    state.kind.check_extra(extra, n)
+    return Segment(ids, codes, vectors, extra, removed)

@@ -1,0 +1,280 @@
+"""Array files: numpy's own format, with a header of which every byte is known beforehand.
+
+A reader needs no parser, then: it compares the header with the one that belongs to the type and
+the shape in the manifest, and allocates nothing because of what a file says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash import disk
+from densehash.errors import FileError, InputError
+from densehash.index.store.manifest import HEADER_BYTES, Entry, item_size
+from densehash.source import Source
+
+__all__ = ["check_file", "header_of", "open_array", "open_regular", "plan_array", "write_array"]
+
+Array: TypeAlias = NDArray[Any] | Source
+
+_BLOCK = 1 << 20
+
+_READ_FLAGS = os.O_RDONLY
+for _flag in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # no links, no waiting pipes
+    _READ_FLAGS |= getattr(os, _flag, 0)
+
+
+def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
+    r"""The first 128 bytes of an array file.
+
+    Parameters
+    ----------
+    dtype, shape : as in an Entry
+
+    Examples
+    --------
+    >>> header_of("<f4", (2, 3))[:69]
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+    """
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}"
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + text.ljust(HEADER_BYTES - 11).encode("ascii") + b"\n"
+
+
+def plan_array(array: Array, file: str, *, checked: bool) -> Entry:
+    """The entry of an array that will be written; all but the checksum is known.
+
+    Parameters
+    ----------
+    array : of any memory order and byte order; its type must be one of those that files hold
+    file : its name
+    checked : as in Entry
+
+    Examples
+    --------
+    >>> plan_array(np.zeros((2, 3), ">f4"), "0123456789abcdef-x.npy", checked=True)[1:4]
+    ('<f4', (2, 3), 152)
+    >>> plan_array(np.zeros(2, complex), "0123456789abcdef-x.npy", checked=True)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: an array of complex128 cannot be stored
+    """
+    dtype = array.dtype.newbyteorder("<").str
+    size = item_size(dtype)
+    if size is None:
+        raise InputError(f"an array of {array.dtype} cannot be stored")
+    shape = tuple(int(length) for length in array.shape)
+    n_bytes = HEADER_BYTES + size * int(np.prod(shape, dtype=object))
+    return Entry(file, dtype, shape, n_bytes, "0" * 64, checked)
+
+
+def write_array(folder: Path, entry: Entry, array: Array, advance: Callable[[int], None]) -> Entry:
+    """Write an array to a new file, a block at a time, and flush it to the disk.
+
+    Parameters
+    ----------
+    folder : where
+    entry : from :func:`plan_array`
+    array : what was planned
+    advance : is told of bytes that were written
+
+    Returns
+    -------
+    The entry with the checksum
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> array = np.arange(3)
+    >>> entry = plan_array(array, "0123456789abcdef-x.npy", checked=True)
+    >>> with TemporaryDirectory() as folder:
+    ...     entry = write_array(Path(folder), entry, array, lambda _: None)
+    ...     np.load(Path(folder, entry.file))
+    array([0, 1, 2])
+    """
+    path = folder / entry.file
+    digest = hashlib.sha256()
+    with disk.writing(path), path.open("xb") as file:
+        for block in _blocks(entry, array):
+            disk.write(file, block)
+            digest.update(block)
+            advance(len(block))
+        disk.sync(file)
+    return entry._replace(sha256=digest.hexdigest())
+
+
+def open_array(folder: Path, entry: Entry) -> NDArray[Any]:
+    """The array of a file: read and checked, or mapped, as its entry says.
+
+    Parameters
+    ----------
+    folder : where
+    entry : from a manifest that was checked
+
+    Returns
+    -------
+    array of the entry's type and shape, read-only
+
+    Raises
+    ------
+    FileError : if the file is missing, or not the one of the entry
+
+    Examples
+    --------
+    >>> entry = Entry("0123456789abcdef-x.npy", "<i8", (3,), 152, "0" * 64, True)
+    >>> open_array(Path("."), entry)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: 0123456789abcdef-x.npy cannot be read: No such file or directory
+    """
+    path = folder / entry.file
+    header = header_of(entry.dtype, entry.shape)
+    descriptor = _open_entry(path, entry)
+    buffer: bytes | mmap.mmap
+    try:
+        if entry.checked:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                buffer = file.read(entry.n_bytes)
+            if hashlib.sha256(buffer).hexdigest() != entry.sha256:
+                raise _wrong_checksum(path)
+        else:
+            buffer = _map(descriptor, entry.n_bytes)
+        if buffer[:HEADER_BYTES] != header:
+            raise _wrong_header(path, entry)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    finally:
+        os.close(descriptor)
+    return np.ndarray(entry.shape, np.dtype(entry.dtype), buffer, HEADER_BYTES)
+
+
+def check_file(folder: Path, entry: Entry, advance: Callable[[int], None]) -> None:
+    """Read a whole file, and compare it with its entry.
+
+    Parameters
+    ----------
+    folder : where
+    entry : from a manifest that was checked
+    advance : is told of bytes that were read
+
+    Raises
+    ------
+    FileError : if the file is missing, or differs in a single bit
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> entry = Entry("0123456789abcdef-x.npy", "|u1", (2,), 130, "0" * 64, True)
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, entry.file).write_bytes(header_of("|u1", (2,)) + b"ab")
+    ...     try:
+    ...         check_file(Path(folder), entry, lambda _: None)
+    ...     except FileError as error:
+    ...         print(str(error).removeprefix(folder)[1:])
+    0123456789abcdef-x.npy is damaged: its checksum is not the one in the manifest
+    """
+    path = folder / entry.file
+    digest, n_read = hashlib.sha256(), 0
+    descriptor = _open_entry(path, entry)
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            header = file.read(HEADER_BYTES)
+            if header != header_of(entry.dtype, entry.shape):
+                raise _wrong_header(path, entry)
+            digest.update(header)
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                n_read += len(block)
+                if n_read > entry.n_bytes:  # it grows while it is read
+                    break
+                advance(len(block))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if digest.hexdigest() != entry.sha256:
+        raise _wrong_checksum(path)
+
+
+def open_regular(path: Path) -> tuple[int, int]:
+    """Open a file for reading, if it is one: no link, no pipe, no device.
+
+    Returns
+    -------
+    descriptor, size
+
+    Examples
+    --------
+    >>> open_regular(Path("."))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: . is not a regular file
+    """
+    try:
+        if path.is_symlink():  # where the system cannot refuse it below
+            raise FileError(f"{path} is a link, and links are not followed")
+        descriptor = os.open(path, _READ_FLAGS)
+        found = os.fstat(descriptor)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise FileError(f"{path} is not a regular file")
+    return descriptor, found.st_size
+
+
+def _open_entry(path: Path, entry: Entry) -> int:
+    descriptor, size = open_regular(path)
+    if size != entry.n_bytes:
+        os.close(descriptor)
+        raise FileError(f"{path} has {size} bytes, expected {entry.n_bytes}")
+    return descriptor
+
+
+def _map(descriptor: int, size: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13) and sys.platform != "win32":
+        # A map needs no open file; there may be many maps, and only so many open files.
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+
+
+def _blocks(entry: Entry, array: Array) -> Iterator[memoryview]:
+    """The bytes of a file, in pieces."""
+    yield memoryview(header_of(entry.dtype, entry.shape))
+    n = entry.shape[0]
+    row_bytes = (entry.n_bytes - HEADER_BYTES) // max(n, 1)
+    step = max(1, _BLOCK // max(row_bytes, 1))
+    for start in range(0, n, step):
+        part = np.ascontiguousarray(array[start : start + step], dtype=entry.dtype)
+        if part.shape != (min(step, n - start), *entry.shape[1:]):  # or the file would lie
+            raise InputError(
+                f"an array has shape {entry.shape}, but its rows from {start} on came as "
+                f"{part.shape}"
+            )
+        if part.size:
+            yield part.reshape(-1).view(np.uint8).data
+
+
+def _unreadable(path: Path, error: Exception) -> FileError:
+    if isinstance(error, FileError):
+        return error
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return FileError(f"{path} cannot be read: {reason}")
+
+
+def _wrong_header(path: Path, entry: Entry) -> FileError:
+    return FileError(
+        f"{path} is damaged: it does not begin as an array {entry.dtype} of shape {entry.shape}"
+    )
+
+
+def _wrong_checksum(path: Path) -> FileError:
+    return FileError(f"{path} is damaged: its checksum is not the one in the manifest")

@@ -1,0 +1,187 @@
+"""How many candidates, and how many probes, a recall takes: measured, not guessed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.checks import check_positive
+from densehash.errors import InputError
+from densehash.index.answers import hits_of
+from densehash.index.ids import find
+from densehash.index.kinds import Grouped, Question
+from densehash.index.native import rerank
+from densehash.index.searching import Request, as_compared, candidates_of, merged, named
+from densehash.index.segment import Segment
+from densehash.index.state import State
+from densehash.progress import steps
+from densehash.truth import nearest
+
+__all__ = ["Setting", "Tuning", "tune"]
+
+_MOST_CANDIDATES = 10_000
+_REPEATS = 3
+_SLOW = 0.7  # times the fastest: what is slower ends the search
+
+
+class Setting(NamedTuple):
+    """A way to search, and what was measured of it.
+
+    Attributes
+    ----------
+    candidates : how many Hamming neighbours are re-ranked
+    probes : how many groups are visited; None where the kind has none
+    recall : the share of the true neighbours that were found
+    queries_per_second : with the threads that were asked for
+
+    Examples
+    --------
+    >>> Setting(400, 32, 0.95, 9000.0).candidates
+    400
+    """
+
+    candidates: int
+    probes: int | None
+    recall: float
+    queries_per_second: float
+
+
+class Tuning(NamedTuple):
+    """The fastest setting that reaches the recall, and all that reach it.
+
+    Attributes
+    ----------
+    candidates, probes, recall, queries_per_second : of the fastest: see :class:`Setting`
+    measured : tuple of Setting, the fewest probes first
+
+    Examples
+    --------
+    >>> one = Setting(400, None, 0.95, 9000.0)
+    >>> Tuning(*one, measured=(one,)).recall
+    0.95
+    """
+
+    candidates: int
+    probes: int | None
+    recall: float
+    queries_per_second: float
+    measured: tuple[Setting, ...]
+
+
+def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool) -> Tuning:
+    """Find the fastest setting: see :meth:`densehash.index.Index.tune`.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked = index._question(state, [[2.0]])
+    >>> tune(state, asked, recall=1.0, k=2, verbose=False).recall
+    1.0
+    """
+    if check_positive(recall, "recall") > 1:
+        raise InputError(f"recall must be at most 1, got {recall}")
+    if state.vector_type is None:
+        raise InputError("this index keeps no vectors, so the true neighbours are not known")
+    if k > state.n_live:
+        raise InputError(f"k must be at most the number of rows, {state.n_live}, got {k}")
+    true_ids = _true_ids(state, asked, k)
+    allowed = [segment.live for segment in state.segments]
+    most = min(state.n_live, _MOST_CANDIDATES)
+    measured: list[Setting] = []
+    missed = 0.0
+    ladder = _probes(state)
+    with steps(float(len(ladder)), shown=verbose) as begin:
+        for probes in ladder:
+            with begin("measuring" if probes is None else f"measuring {probes} probes", 1.0):
+                question = asked.probing(probes)
+                everything = Request(k, most, None, allowed)
+                found = candidates_of(state.kind, state.segments, question, everything)
+                places = _places(named(state.segments, found), found.there, true_ids)
+                n, reached = _fewest(places, recall, k, most)
+                if reached < recall:
+                    missed = max(missed, reached)
+                    continue
+                speed = _speed(state, question, Request(k, n, "exact", allowed))
+                measured.append(Setting(n, probes, reached, speed))
+            if speed < _SLOW * max(one.queries_per_second for one in measured):
+                break  # more probes only take longer
+    if not measured:
+        raise InputError(
+            f"no setting reaches a recall of {recall}: the best, with {most} candidates, was "
+            f"{missed:.3f}; take more bits, or another hasher"
+        )
+    fastest = max(measured, key=lambda setting: setting.queries_per_second)
+    return Tuning(*fastest, measured=tuple(measured))
+
+
+def _probes(state: State) -> list[int | None]:
+    """Numbers of probes to try: each half as many again as the one before."""
+    if not isinstance(state.kind, Grouped):
+        return [None]
+    n_groups, ladder, probes = len(state.kind.centers), [], 1
+    while probes < n_groups:
+        ladder.append(probes)
+        probes = max(probes + 1, probes * 3 // 2)
+    return [*ladder, n_groups]
+
+
+def _true_ids(state: State, asked: Question, k: int) -> NDArray[Any]:
+    """Ids of the k true neighbours of each query, (q, k)."""
+    parts = [_nearest_in(segment, asked, k) for segment in state.segments]
+    return named(state.segments, merged(state.segments, parts, k))
+
+
+def _nearest_in(
+    segment: Segment, asked: Question, k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    positions = np.arange(segment.n_rows)
+    vectors: Any = segment.vectors
+    if segment.live is not None:
+        positions = positions[segment.live[segment.rank_at(positions)]]
+        vectors = vectors[positions]
+    near = nearest(asked.vectors, vectors, k=min(k, len(positions)), metric=asked.metric)
+    return rerank(
+        as_compared(asked, segment),
+        segment.vectors,
+        positions[near],
+        segment.ranks,
+        k,
+        metric=asked.metric,
+        n_threads=asked.n_threads,
+    )
+
+
+def _places(
+    ids: NDArray[Any], there: NDArray[np.bool_], true_ids: NDArray[Any]
+) -> NDArray[np.intp]:
+    """Where the true neighbours are among the candidates, (q, k); past the end where not at all."""
+    places = np.full(true_ids.shape, ids.shape[1])
+    for row, (of_query, found, wanted) in enumerate(zip(ids, there, true_ids, strict=True)):
+        some = of_query[found]
+        order = np.argsort(some, kind="stable")
+        at, is_there = find(some[order], wanted)
+        places[row, is_there] = order[at[is_there]]
+    return places
+
+
+def _fewest(places: NDArray[np.intp], recall: float, k: int, most: int) -> tuple[int, float]:
+    """The fewest candidates that reach the recall, and what they reach; or all, and that."""
+    counts = np.bincount(places.reshape(-1), minlength=most + 1)[:most]
+    reached = np.cumsum(counts) / places.size
+    n = int(np.searchsorted(reached, recall)) + 1
+    n = min(max(n, k), most)
+    return n, float(reached[n - 1])
+
+
+def _speed(state: State, asked: Question, request: Request) -> float:
+    best = np.inf
+    for _ in range(_REPEATS):
+        begun = time.perf_counter()
+        hits_of(state.kind, state.segments, asked.probing(asked.probes), request)
+        best = min(best, time.perf_counter() - begun)
+    return len(asked) / best

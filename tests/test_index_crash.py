@@ -1,0 +1,391 @@
+"""Processes that are killed, disks that fail, files that are damaged: the old index, or the new."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import index_children
+import numpy as np
+import pytest
+from index_cases import (
+    KINDS,
+    Disk,
+    asked_of,
+    build,
+    compare,
+    every_kind,
+    everywhere,
+    leftovers,
+    model_of,
+    names,
+    no_fsync,
+    rows,
+)
+from index_children import planned, save_next, step
+
+from densehash.errors import FileError
+from densehash.index import Index
+from densehash.index.store import verify
+
+SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
+CHILDREN = Path(index_children.__file__)
+HANG = 120.0 * SOAK
+
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+# --- kill -9 ------------------------------------------------------------------------------
+
+
+class Server:
+    """A process with everything imported, which forks a child for each task."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHILDREN), "serve"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(
+        self, what: str, kind: str, path: Path, *, at: int = 0, wait: float | None = None
+    ) -> Any:
+        """What a child said it had done, and how it ended; after ``wait`` it is killed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{what} {kind} {path} {at}\n")
+        self.process.stdin.flush()
+        done = 0
+        for line in self.process.stdout:
+            word, _, number = line.partition(" ")
+            if word == "pid" and wait is not None:
+                time.sleep(wait)
+                os.kill(int(number), signal.SIGKILL)
+            elif word == "done":
+                done = int(number)
+            elif word == "ended":
+                return done, int(number)
+        raise AssertionError("the server has ended")
+
+    def close(self) -> None:
+        self.process.communicate(timeout=HANG)
+        assert self.process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.close()
+
+
+def whole(path: Path, generations: tuple[int, ...]) -> int:
+    """The generation in a folder, one of some, after looking at every byte and row of it."""
+    verify(path)
+    index = Index.open(path)
+    generation = int(index.info()["generation"])
+    assert generation in generations
+    now = planned(generation)
+    model = model_of(index)
+    model.put([*now], np.array([*now.values()]))
+    assert index.ids.tolist() == model.ids
+    assert index.get(index.ids).tolist() == [now[name].tolist() for name in model.ids]
+    compare(index, model, rows(3, seed=5), 9, **everywhere(index.kind))
+    return generation
+
+
+@posix
+@every_kind
+def test_killed_at_a_random_moment(kind: str, server: Server, tmp_path: Path) -> None:
+    path, chance = tmp_path / "a.dh", random.Random(kind)
+    save_next(kind, path)
+    generation, dirty = 1, 0
+    for number in range(-(-50 * SOAK // len(KINDS))):
+        what = "saves" if number % 3 == 0 else "changes"
+        if number % 6 == 3:  # a folder that is made from nothing
+            shutil.rmtree(path)
+            generation = 0
+        done, status = server.run(what, kind, path, wait=chance.uniform(0.0, 0.06))
+        assert status == -signal.SIGKILL
+        done = max(done, generation)
+        if done == 0 and not (path / "manifest.json").exists():
+            with pytest.raises(FileError):
+                Index.open(path)
+            generation = save_next(kind, path)
+            assert whole(path, (1,)) == 1
+        else:
+            dirty += bool(leftovers(path))
+            generation = whole(path, (done, done + 1))
+        if number % 4 == 1:  # else the next child finds what this one has left
+            generation = step(Index.open(path))
+            whole(path, (generation,))
+            assert leftovers(path) == set()
+    step(Index.open(path))
+    assert leftovers(path) == set()
+
+
+@posix
+@every_kind
+def test_killed_at_every_call_of_the_disk(kind: str, server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "a.dh"
+    save_next(kind, path)
+    before, tried = {}, 0
+    for generation in range(1, 6):  # each kind of change
+        before = {file.name: file.read_bytes() for file in path.iterdir()}
+        for what in ("change", "save")[: 2 if generation == 1 else 1]:
+            outcomes = []
+            for at in range(1, 200):
+                shutil.rmtree(path)
+                path.mkdir()
+                for name, raw in before.items():
+                    (path / name).write_bytes(raw)
+                done, status = server.run(what, kind, path, at=at)
+                if status == 0:
+                    assert done == generation + 1
+                    assert leftovers(path) == set()
+                    break
+                assert status == -signal.SIGKILL
+                outcomes.append(whole(path, (generation, generation + 1)))
+            assert outcomes == sorted(outcomes)
+            assert {*outcomes} == {generation, generation + 1}
+            tried += len(outcomes)
+            if what == "change":
+                after = path.rename(tmp_path / "after")
+                path.mkdir()
+        shutil.rmtree(path)
+        after.rename(path)
+    assert tried > 100
+
+
+@posix
+@every_kind
+def test_killed_while_the_first_files_are_written(
+    kind: str, server: Server, tmp_path: Path
+) -> None:
+    path, there = tmp_path / "a.dh", []
+    for at in range(1, 200):
+        shutil.rmtree(path, ignore_errors=True)
+        _, status = server.run("save", kind, path, at=at)
+        if status == 0:
+            break
+        there.append((path / "manifest.json").exists())
+        if there[-1]:
+            whole(path, (1,))
+        else:
+            with pytest.raises(FileError):
+                Index.open(path)
+        if at % 4 == 0:
+            save_next(kind, path)
+            whole(path, (1, 2))
+            assert leftovers(path) == set()
+    assert there == sorted(there)
+    assert {*there} == {False, True}
+
+
+# --- a disk that fails --------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_a_disk_that_fails(kind: str, error: int, for_good: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.dh"
+    made = build(kind, rows(60))
+    made.save(path)
+    changes: dict[str, Callable[[Index], object]] = {
+        "add": lambda index: index.add(rows(7, seed=1)),
+        "remove": lambda index: index.remove([3, 4]),
+        "update": lambda index: index.update([8, 9], rows(2, seed=2)),
+        "compact": lambda index: index.compact(),
+        "tune": lambda index: index.tune(rows(9, seed=3) + 0.5, recall=0.5, k=2),
+        "save": lambda index: build(kind, rows(30, seed=4)).save(path),
+    }
+    for name, change in changes.items():
+        index = Index.open(path)
+        before = asked_of(index)
+        files = _files(path)
+        for at in range(1, 51):
+            disk = Disk(at, error, for_good=for_good)
+            try:
+                with no_fsync(), disk.at_work():
+                    change(index)
+            except FileError:
+                assert disk.failed
+            else:
+                assert not disk.failed, name
+                break
+            assert asked_of(index) == before
+            if not for_good:
+                assert _files(path) == files, f"{name}: something is left of call {at}"
+            elif _files(path) != files:
+                # Nothing could be put back; what is there is whole all the same.
+                verify(path)
+                assert asked_of(Index.open(path)) == before or disk.calls[at - 2] == "rename"
+                shutil.rmtree(path)
+                path.mkdir()
+                for file, raw in files.items():
+                    (path / file).write_bytes(raw)
+                index = Index.open(path)
+        assert at > 4
+        assert asked_of(index) != before or name in ("compact", "save")
+        verify(path)
+        assert leftovers(path) == set()
+
+
+@every_kind
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_a_disk_that_fails_where_nothing_was(kind: str, error: int, tmp_path: Path) -> None:
+    path, index = tmp_path / "a.dh", build(kind, rows(60))
+    for at in range(1, 51):
+        disk = Disk(at, error)
+        try:
+            with disk.at_work():
+                index.save(path)
+        except FileError:
+            assert list(tmp_path.iterdir()) == []
+        else:
+            break
+    assert at > 10
+    assert asked_of(Index.open(path)) == asked_of(index)
+
+
+def test_a_change_that_is_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C at any call: the old index, or, after the last one, the new."""
+    path = tmp_path / "a.dh"
+    build("flat", rows(60)).save(path)
+    index = Index.open(path)
+    before = asked_of(index)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for at in range(1, 51):
+        disk = Disk(at, instead=interrupt)
+        try:
+            with disk.at_work():
+                index.add(rows(3, seed=1))
+        except KeyboardInterrupt:
+            assert asked_of(Index.open(path)) == before
+            assert leftovers(path) == set()
+        else:
+            break
+    assert at > 4
+
+
+# --- damage -------------------------------------------------------------------------------
+
+
+def child(*arguments: object) -> str:
+    """What a child says that must end well; a crash shows what it was at."""
+    diary = Path(str(arguments[-1]))
+    done = subprocess.run(
+        [sys.executable, str(CHILDREN), *map(str, arguments)],
+        capture_output=True, text=True, timeout=HANG, check=False,
+    )  # fmt: skip
+    at = diary.read_text().strip() if diary.exists() else ""
+    assert done.returncode == 0, f"ended with {done.returncode} at {at}:\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def saved(
+    kind: str, path: Path, id_type: str, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
+) -> None:
+    """A small index with all that there can be; mapped arrays are not checked when it is opened."""
+    ids = names(70, id_type)
+    index = build(kind, rows(50), ids[:50], metric="l2")
+    index.add(rows(20, seed=1), ids=ids[50:])
+    index.remove(ids[5:9])
+    with monkeypatch.context() as patch:
+        if mapped:
+            patch.setattr("densehash.index.store.folder._SMALL", 0)
+        index.save(path)
+    verify(path)
+
+
+@pytest.mark.slow
+@every_kind
+@pytest.mark.parametrize("mapped", [False, True], ids=["read", "mapped"])
+def test_files_damaged_at_random(
+    kind: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 10_000 * SOAK
+    share = {False: 0.05, True: 0.95}[mapped]  # what is read is compared with its checksum
+    for id_type in ("int64", "string"):
+        path = tmp_path / id_type
+        saved(kind, path, id_type, monkeypatch, mapped=mapped)
+        n = int(count * share / len(KINDS) / 2) + 1
+        found = json.loads(child("mutate", path, 7, n, tmp_path / "diary"))
+        assert found["opened"] + found["refused"] == n
+        assert found["refused"] > 0
+        # Of a mapped array only the header is looked at.
+        assert (found["opened"] > found["same"] + n / 10) == mapped
+
+
+@pytest.mark.slow
+@every_kind
+def test_manifests_that_lie(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(kind, tmp_path / "a", "string" if kind == "flat" else "int64", monkeypatch, mapped=True)
+    found = json.loads(child("lie", tmp_path / "a", tmp_path / "diary"))
+    assert found["refused"] > 1000
+    verify(tmp_path / "a")
+
+
+@every_kind
+def test_a_manifest_cut_anywhere(kind: str, tmp_path: Path) -> None:
+    build(kind, rows(9)).save(tmp_path / "a")
+    path = tmp_path / "a" / "manifest.json"
+    raw = path.read_bytes()
+    for length in range(len(raw) - 1, -1, -1):
+        os.truncate(path, length)
+        with pytest.raises(FileError, match=str(path)):
+            Index.open(tmp_path / "a")
+    path.write_bytes(raw + b"\n")
+    with pytest.raises(FileError, match=str(path)):
+        Index.open(tmp_path / "a")
+
+
+@every_kind
+def test_a_manifest_with_any_bit_flipped(kind: str, tmp_path: Path) -> None:
+    build(kind, rows(9)).save(tmp_path / "a")
+    path = tmp_path / "a" / "manifest.json"
+    raw = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for at, byte in enumerate(raw):
+            for bit in range(8):
+                os.pwrite(file.fileno(), bytes([byte ^ (1 << bit)]), at)
+                with pytest.raises(FileError):
+                    Index.open(tmp_path / "a")
+            os.pwrite(file.fileno(), bytes([byte]), at)
+    assert len(Index.open(tmp_path / "a")) == 9
+
+
+@every_kind
+def test_every_flipped_bit_of_the_rows_is_found(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(kind, tmp_path / "a", "int64", monkeypatch, mapped=True)
+    chance = random.Random(0)
+    for path in (tmp_path / "a").glob("*.npy"):
+        raw = path.read_bytes()
+        for at in {*range(0, len(raw), 97), len(raw) - 1, 127, 128}:
+            damaged = bytearray(raw)
+            damaged[at] ^= 1 << chance.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises(FileError, match=path.name):
+                verify(tmp_path / "a")
+        path.write_bytes(raw)
+    verify(tmp_path / "a")
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.suffix != ".lock"}

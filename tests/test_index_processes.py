@@ -1,0 +1,187 @@
+"""An index among threads and processes: every answer is that of one published state."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import index_children
+import numpy as np
+import pytest
+from index_cases import KINDS, build, every_kind, everywhere, no_fsync, rows, same
+from index_children import MOVED, look, move, moved, start_moving
+
+from densehash.index import Index
+
+SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
+HANG = 120.0
+
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def child(*arguments: object) -> Any:
+    done = subprocess.run(
+        [sys.executable, index_children.__file__, *map(str, arguments)],
+        capture_output=True, text=True, timeout=HANG * SOAK, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+# --- readers and writers ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@posix
+@every_kind
+def test_readers_see_what_was_published(kind: str, tmp_path: Path) -> None:
+    seconds = {"flat": 5, "grouped": 2, "multi": 2}[kind] * SOAK
+    told = child("readers", kind, tmp_path / "a", 8, seconds)
+    assert told["published"] > 10
+    assert len(told["seen"]) == 8
+    for answers, generations, last in told["seen"]:
+        assert answers > 5
+        assert generations > 2
+        assert last <= told["published"]
+    Index.open(tmp_path / "a").verify()
+
+
+@posix
+def test_writers_take_turns(tmp_path: Path) -> None:
+    build("flat", rows(100)).save(tmp_path / "a")
+    told = child("writers", tmp_path / "a", 4, 10)
+    given = [name for names, _ in told for name in names]
+    assert len(given) == len(set(given)) == 4 * 10 * 2
+    won = sorted(at for _, some in told for at in some)
+    assert won == list(range(10))  # each was added by one of them
+    index = Index.open(tmp_path / "a")
+    index.verify()
+    there = {*range(40, 100), *given, *range(10**6, 10**6 + 10)}
+    assert set(index.ids.tolist()) == there
+    assert index.info()["generation"] == 1 + 4 * 10 * 2 + 10
+
+
+@every_kind
+@pytest.mark.parametrize("opened", [False, True], ids=["in memory", "opened"])
+def test_threads_search_while_one_changes(kind: str, opened: bool, tmp_path: Path) -> None:
+    X = np.concatenate([moved(1), rows(60) + 100_000])
+    index = build(kind, X)
+    if opened:
+        index.save(tmp_path / "a")
+        index = Index.open(tmp_path / "a")
+    done = threading.Event()
+    asked: dict[str, Any] = {"candidates": 200, "n_threads": 1, **everywhere(kind)}
+
+    def search() -> set[int]:
+        seen = set()
+        while not done.is_set():
+            found = index.search(np.zeros((2, 6)), MOVED, **asked)
+            # Rows of one state all say the same number.
+            value = round(float(found.distances[0, 0]))
+            expected = np.sqrt(value**2 + np.arange(MOVED) ** 2).astype(np.float32)
+            assert found.ids.tolist() == [list(range(MOVED))] * 2
+            assert found.distances.tolist() == [expected.tolist()] * 2
+            seen.add(value)
+        return seen
+
+    with no_fsync(), ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(search) for _ in range(4)]
+        try:
+            for value in range(2, 60):
+                index.update(np.arange(MOVED), moved(value))
+                if value % 7 == 0:
+                    index.compact()
+                if value % 5 == 0:
+                    index.remove(index.add(rows(3) + 90_000))
+        finally:
+            done.set()
+        seen = [task.result(HANG) for task in tasks]
+    assert len(set.union(*seen)) > 1
+
+
+def test_threads_that_change_one_index(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "a"):
+        index = build("flat", rows(10))
+        if path is not None:
+            index.save(path)
+            index = Index.open(path)
+        with no_fsync(), ThreadPoolExecutor(4) as pool:
+            tasks = [pool.submit(index.add, rows(1, seed=at)) for at in range(40)]
+            given = [task.result(HANG).tolist() for task in tasks]
+        assert sorted(name for some in given for name in some) == list(range(10, 50))
+        assert index.ids.tolist() == list(range(50))
+        for at, (name,) in enumerate(given):
+            assert index.get([name]).tolist() == rows(1, seed=at).tolist()
+
+
+# --- children -----------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@every_kind
+def test_forked_children_search(kind: str, tmp_path: Path) -> None:
+    index = build(kind, rows(300))
+    index.save(tmp_path / "a")
+    context = multiprocessing.get_context("fork")
+    for one in (index, Index.open(tmp_path / "a")):
+        expected = [part.tolist() for part in one.search(rows(9, seed=5), 5, n_threads=2)]
+        report = context.SimpleQueue()
+        process = context.Process(
+            target=index_children.answers, args=(one, rows(9, seed=5), report)
+        )
+        process.start()
+        process.join(HANG)
+        assert process.exitcode == 0
+        assert report.get() == expected
+
+
+@posix
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_changes_an_opened_index(tmp_path: Path) -> None:
+    build("grouped", rows(60)).save(tmp_path / "a")
+    index = Index.open(tmp_path / "a")
+    process = multiprocessing.get_context("fork").Process(target=index.add, args=(rows(3),))
+    process.start()
+    process.join(HANG)
+    assert process.exitcode == 0
+    assert len(index) == 60
+    assert index.add(rows(1)).tolist() == [63]
+
+
+@pytest.mark.slow
+def test_spawned_children_search(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    indexes = []
+    for kind in KINDS:
+        index = build(kind, rows(300))
+        index.save(tmp_path / kind)
+        indexes += [index, Index.open(tmp_path / kind)]
+    with context.Pool(1) as pool:
+        found = pool.map(search, indexes)
+    for index, answer in zip(indexes, found, strict=True):
+        assert same(index.search(rows(9, seed=5), 5), answer)
+
+
+def search(index: Index) -> Any:
+    return index.search(rows(9, seed=5), 5)
+
+
+def test_a_snapshot_is_kept(tmp_path: Path) -> None:
+    for kind in KINDS:
+        with no_fsync():
+            writer = start_moving(kind, tmp_path / kind)
+            reader = Index.open(tmp_path / kind)
+            for _ in range(25):
+                move(writer)
+                assert look(reader) == 1
+            assert look(Index.open(tmp_path / kind)) == 26
+            assert reader.refresh()
+            assert look(reader) == 26

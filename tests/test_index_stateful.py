@@ -1,0 +1,271 @@
+"""An index and its model, changed side by side in ways nobody thought of; the disk may fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from index_cases import (
+    KINDS,
+    Disk,
+    build,
+    check_hits,
+    check_ranges,
+    leftovers,
+    model_of,
+    no_fsync,
+    rows,
+)
+from index_model import Model
+
+from densehash.errors import FileError, InputError
+from densehash.index import Index
+
+EXAMPLES = int(os.environ.get("DENSEHASH_SOAK", "1")) * 100
+
+POOL = rows(40, seed=11)
+QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])
+INTS = [0, 1, 2, 3, 5, 8, 2**40, 2**63 - 2]
+STRINGS = ["", "a", "aa", "ä", "日本", "z", "z" * 30, "😀"]
+
+some_names = st.sets(st.integers(0, 7), max_size=5)
+shifts = st.integers(0, 39)
+faults = st.one_of(st.none(), st.integers(1, 30))
+
+
+class Machine(RuleBasedStateMachine):
+    """One index, in memory or opened; what it should say, and what its folder should hold."""
+
+    kind: str
+    id_type: str
+    keep: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="densehash-", dir=_fast_folder()))
+        self.path = self.folder / "a.dh"
+        names = INTS if self.id_type == "int64" else STRINGS
+        self.names = names
+        X = POOL[:4]
+        self.index = build(self.kind, X, names[:4], keep_vectors=self.keep)
+        self.model = model_of(self.index)
+        self.model.put(names[:4], X)
+        self.on_disk: Model | None = None
+
+    @initialize(opened=st.booleans())
+    def begin(self, opened: bool) -> None:
+        if opened:
+            self.index.save(self.path)
+            self.on_disk = self.model
+            self.open()
+
+    # --- changed --------------------------------------------------------------------------
+
+    @rule(which=some_names, shift=shifts, fault=faults)
+    def add(self, which: set[int], shift: int, fault: int | None) -> None:
+        names = [self.names[at] for at in which]
+        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        if not names or any(name in self.model.rows for name in names):
+            self.refused(lambda: self.index.add(X, ids=names))
+        else:
+            self.change(lambda: self.index.add(X, ids=names), lambda m: m.put(names, X), fault)
+
+    @rule(which=some_names, shift=shifts, fault=faults)
+    def update(self, which: set[int], shift: int, fault: int | None) -> None:
+        names = [self.names[at] for at in which]
+        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        if not names or any(name not in self.model.rows for name in names):
+            self.refused(lambda: self.index.update(names, X))
+        else:
+            self.change(lambda: self.index.update(names, X), lambda m: m.put(names, X), fault)
+
+    @rule(which=some_names, fault=faults)
+    def remove(self, which: set[int], fault: int | None) -> None:
+        names = [self.names[at] for at in which]
+        there = sum(name in self.model.rows for name in names)
+        found = self.change(lambda: self.index.remove(names), lambda m: m.remove(names), fault)
+        assert found in (there, FileError)
+
+    @rule(fault=faults)
+    def compact(self, fault: int | None) -> None:
+        if self.change(self.index.compact, lambda m: None, fault) is not FileError:
+            info = self.index.info()
+            assert info["removed"] == 0
+            assert info["segments"] == ([len(self.model)] if len(self.model) else [])
+
+    def change(
+        self, do: Callable[[], Any], follow: Callable[[Model], object], fault: int | None
+    ) -> Any:
+        """A change of the index that its model follows, if the disk lets it."""
+        opened = self.index.path is not None
+        disk = Disk(fault or 0, errno.ENOSPC) if opened else Disk()
+        try:
+            with disk.at_work():
+                result = do()
+        except FileError:
+            assert disk.failed
+            assert leftovers(self.path) == set()
+            return FileError
+        assert not disk.failed
+        follow(self.model)
+        if opened:
+            self.on_disk = self.model.copy()
+        return result
+
+    def refused(self, do: Callable[[], object]) -> None:
+        with pytest.raises(InputError):
+            do()
+
+    # --- on the disk ----------------------------------------------------------------------
+
+    @rule(fault=faults)
+    def save(self, fault: int | None) -> None:
+        disk = Disk(fault or 0, errno.EIO)
+        try:
+            with disk.at_work():
+                self.index.save(self.path)
+        except FileError:
+            assert disk.failed
+            if self.on_disk is None:
+                assert not self.path.exists()
+            return
+        assert not disk.failed
+        self.on_disk = self.model.copy()
+
+    @precondition(lambda self: self.on_disk is not None)
+    @rule()
+    def open(self) -> None:
+        """Which is what is left after a crash, too: all that was in memory is gone."""
+        self.index = Index.open(self.path)
+        assert self.on_disk is not None
+        self.model = self.on_disk.copy()
+
+    @precondition(lambda self: self.index.path is not None)
+    @rule(which=some_names, fault=st.integers(1, 30))
+    def crash(self, which: set[int], fault: int) -> None:
+        """The process dies in the middle of a change, and another one opens the folder."""
+
+        class Killed(BaseException):
+            pass
+
+        names = [self.names[at] for at in which]
+        with Dying(fault, Killed).at_work() as disk, contextlib.suppress(Killed):
+            self.index.remove(names)
+        after = self.model.copy()
+        after.remove(names)
+        self.index = Index.open(self.path)
+        self.index.verify()
+        died = disk.failed
+        ids = self.index.ids.tolist()
+        assert ids == after.ids or (died and ids == self.model.ids)
+        if ids == after.ids:
+            self.model = after
+        self.on_disk = self.model.copy()
+
+    @precondition(lambda self: self.index.path is not None)
+    @rule(which=some_names)
+    def another_writer(self, which: set[int]) -> None:
+        names = [self.names[at] for at in which]
+        there = sum(name in self.model.rows for name in names)
+        other = Index.open(self.path)
+        assert other.remove(names) == there
+        self.model.remove(names)
+        self.on_disk = self.model.copy()
+        assert self.index.refresh() == (there > 0)
+
+    @precondition(lambda self: self.on_disk is not None)
+    @rule()
+    def verify(self) -> None:
+        Index.open(self.path).verify()
+        assert leftovers(self.path) == set()
+
+    # --- asked ----------------------------------------------------------------------------
+
+    @rule(
+        k=st.sampled_from([1, 3, 12]),
+        how=st.sampled_from([None, "exact"]),
+        metric=st.sampled_from(["l2", "ip"]),
+        candidates=st.sampled_from([1, 4, 99]),
+        chosen=st.one_of(st.none(), some_names),
+        own=st.sampled_from([False, True, "names"]),
+        probes=st.sampled_from([1, 3, 12]),
+        radius=st.sampled_from([None, 0, 4, 9]),
+    )
+    def search(
+        self, *, k: int, how: str | None, metric: str, candidates: int,
+        chosen: set[int] | None, own: Any, probes: int, radius: int | None,
+    ) -> None:  # fmt: skip
+        if self.keep is False:
+            how = None
+        names = self.names
+        mine: Any = [names[0], names[3], names[5], names[7]] if own == "names" else own
+        asked: dict[str, Any] = {"rerank": how, "metric": metric, "candidates": candidates}
+        asked["probes"] = probes if self.kind == "grouped" else None
+        match = None if chosen is None else {names[at] for at in chosen}
+        told = {**asked, "exclude_self": mine, "filter": match if match is None else [*match]}
+        asked |= {"own": mine, "match": None if match is None else match.__contains__}
+        if radius is not None:
+            found = self.index.search(QUERIES, radius=radius, **told)
+            check_ranges(found, self.model.ranges(QUERIES, radius, **asked), self.id_type)
+        hits = self.index.search(QUERIES, k, **told)
+        check_hits(hits, self.model.hits(QUERIES, k, **asked), k, self.id_type)
+
+    @invariant()
+    def the_same_rows_are_there(self) -> None:
+        assert len(self.index) == len(self.model)
+        assert self.index.ids.tolist() == self.model.ids
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+class Dying(Disk):
+    """A disk whose process dies at one of its calls."""
+
+    def __init__(self, fail_at: int, error: type[BaseException]) -> None:
+        def die() -> None:
+            raise error
+
+        super().__init__(fail_at, instead=die)
+
+
+def _fast_folder() -> str | None:
+    """A folder in memory, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_is_its_model_whatever_happens(kind: str) -> None:
+    for number, (id_type, keep) in enumerate((("int64", "uint8"), ("string", True))):
+        machine = type(
+            f"Machine{number}", (Machine,), {"kind": kind, "id_type": id_type, "keep": keep}
+        )
+        with no_fsync():
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=EXAMPLES // 2,
+                    stateful_step_count=50,
+                    deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
