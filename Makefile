@@ -58,7 +58,8 @@ bench-accuracy: $(VENV)/.installed-bench ## how good all codes are, beside the a
 sanitize: $(SANITIZE)/.installed ## the kernel tests under address and undefined-behaviour sanitizers
 	LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(SANITIZE)/bin/python -m pytest -q $(wildcard tests/test_hamming*.py) tests/test_asymmetric.py
+	  $(SANITIZE)/bin/python -m pytest -q $(wildcard tests/test_hamming*.py) tests/test_asymmetric.py \
+	  tests/test_index_native.py tests/test_index_multi_tables.py
 
 self-check: $(VENV)/.made ## the native code against plain loops, without Python
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/self-check -G Ninja \

@@ -83,7 +83,8 @@ class Densehash(Engine):
     def build(self, rows: Rows) -> None:
         self._index = None
         # With more bits than features, iterating makes the codes worse.
-        hasher = ITQ(self._n_bits, n_iter=0, random_state=SEED)
+        n_iter = 0 if self._n_bits > rows.shape[1] else 10
+        hasher = ITQ(self._n_bits, n_iter=n_iter, random_state=SEED)
         self._index = densehash.Index.build(
             rows,
             hasher=hasher,
@@ -320,8 +321,11 @@ def grid(**values: tuple[int, ...]) -> tuple[Setting, ...]:
     return tuple(dict(zip(values, each, strict=True)) for each in product(*values.values()))
 
 
-GROUPED = grid(probes=(16, 24, 32, 40, 48, 64), candidates=(100, 200, 300, 400, 600))
-FLAT = grid(candidates=(200, 300, 400, 500, 600, 800))
+GROUPED = grid(probes=(16, 24, 32, 40, 48, 64), candidates=(200, 300, 350, 400, 450, 500, 600))
+FLAT = {
+    256: grid(candidates=(200, 300, 350, 400, 500, 800)),
+    128: grid(candidates=(500, 800, 1000, 1100, 1200, 1400, 1600)),
+}
 FEW_EFFORTS = (24, 48, 64, 80, 112)  # of those who take long
 
 
@@ -333,9 +337,10 @@ def ours() -> Iterator[Contestant]:
     codes_only = partial(Densehash, "grouped", 256, keep_vectors=False)
     settings = grid(probes=(24, 48), candidates=(100, 400))
     yield Contestant("grouped-codes", f"{title}, codes only", codes_only, settings, as_they_are, 0)
-    for n_bits, name in ((256, "flat"), (192, "flat-192")):
+    for n_bits, name in ((256, "flat"), (128, "flat-128")):
         flat = partial(Densehash, "flat", n_bits, keep_vectors=True)
-        yield Contestant(name, f"densehash flat, {n_bits} bits", flat, FLAT, as_they_are, 1)
+        settings = FLAT[n_bits]
+        yield Contestant(name, f"densehash flat, {n_bits} bits", flat, settings, as_they_are, 1)
 
 
 def others() -> Iterator[Contestant]:

@@ -77,7 +77,7 @@ PAIRS = (
     Pair("grouped", "hnsw32", 1.2, 2),
     Pair("grouped-float32", "hnsw32", 1.2, 2),
     Pair("flat", "sklearn", 20),
-    Pair("flat-192", "sklearn", 20),
+    Pair("flat-128", "sklearn", 20),
 )
 
 

@@ -164,11 +164,9 @@ def ask_everything(index: Index) -> None:
         lambda: index.search(QUERIES, 5, filter=lambda ids: np.arange(len(ids)) % 2 == 0),
         lambda: index.search(QUERIES, 5, filter=["a", "row 3"] if names else [3, 4]),
         lambda: index.search(QUERIES, 5, filter=np.ones(len(index), np.bool_)),
-        lambda: index.neighbors_graph(3),
         lambda: index.near_duplicates(3),
         lambda: index.near_duplicates(3.0, rerank="exact"),
         lambda: index.ids,
-        lambda: index.get(index.ids[:4]),
         lambda: ("row 3" if names else 3) in index,
         lambda: [repr(index), index.info()],
     ]
@@ -177,6 +175,11 @@ def ask_everything(index: Index) -> None:
     for call in calls:
         with contextlib.suppress(FileError):
             call()
+    with contextlib.suppress(DensehashError):  # ids that nobody could have given
+        index.get(index.ids[:4])
+    if len(index) > 3:
+        with contextlib.suppress(FileError):
+            index.neighbors_graph(3)
 
 
 def change_everything(index: Index) -> None:

@@ -19,8 +19,8 @@ from file_servers import FileServer, http_server
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from densehash import cli
-from densehash.datasets import builtin, catalog, disk, download
+from densehash import cli, disk
+from densehash.datasets import builtin, catalog, download
 from densehash.datasets.catalog import PUBLISHED, Published, data_folders, fetch, find, load
 from densehash.datasets.files import write_vectors
 from densehash.errors import FileError, InputError, MissingExtraError

@@ -272,7 +272,7 @@ def test_vectors_that_the_kept_type_does_not_hold(kind: str, dtype: str, bad: fl
     index = build(kind, X, keep_vectors=dtype)
     more = X[:3].copy()
     more[1, 4] = bad
-    number = re.escape(str(np.float32(bad)))
+    number = re.escape(f"{np.float32(bad)}")
     message = f"X has {number} in row 1, column 4, which {dtype} does not hold"
     refuses(index, message, lambda: index.add(more))
     refuses(index, message, lambda: index.update([4, 5, 6], more))

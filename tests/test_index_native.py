@@ -39,7 +39,7 @@ def filled(rows: list[tuple[Array, Array]], k: int, missing: Any) -> tuple[Array
     return distances, positions
 
 
-def top_k_by_definition(  # noqa: PLR0917
+def top_k_by_definition(
     queries: Array,
     codes: Array,
     limits: Array,
@@ -91,7 +91,7 @@ def distances_by_definition(query: Array, vectors: Array, metric: str) -> Array:
         return found.astype(np.float32) + np.float32(0)
 
 
-def rerank_by_definition(  # noqa: PLR0917
+def rerank_by_definition(
     queries: Array, vectors: Array, positions: Array, ranks: Array | None, k: int, metric: str
 ) -> tuple[Array, Array]:
     rows = []
@@ -296,16 +296,18 @@ def test_sums_of_integers_are_exact(dtype: Any, metric: str) -> None:
 
 def test_distances_that_are_equal_after_rounding_are_ties() -> None:
     rng = np.random.default_rng(9)
-    vectors = np.full((200, 1000), 250, np.uint8)
-    vectors[:, 990:] = rng.integers(0, 2, (200, 10))  # squares differ by 1, roots do not
-    queries = np.zeros((2, 1000), np.uint8)
-    positions, ranks = some_positions(rng, 2, 200, 190), permutation(rng, 200)
-    expected = rerank_by_definition(queries, vectors, positions, ranks, 20, "l2")
-    assert len(np.unique(expected[0])) < 5
-    check(rerank, expected, queries, vectors, positions, ranks, 20, metric="l2")
+    positions, ranks = some_positions(rng, 8, 200, 190), permutation(rng, 200)
+    for level in (126, 250):
+        vectors = np.full((200, 1000), level, np.uint8)
+        vectors[:, 980:] = rng.integers(0, 2, (200, 20))  # squares differ by 1, roots do not
+        queries = np.zeros((8, 1000), np.uint8)
+        for k in (1, 3, 20):
+            expected = rerank_by_definition(queries, vectors, positions, ranks, k, "l2")
+            assert len(np.unique(expected[0])) < 5
+            check(rerank, expected, queries, vectors, positions, ranks, k, metric="l2")
     # Cosines near 0, of which the distance, near 1, keeps little.
     sides = np.array([[i, 2**24] for i in rng.permutation(200)], np.float32)
-    ahead = np.array([[1, 0], [-1, 0]], np.float32)
+    ahead = np.array([[1, 0], [-1, 0]] * 4, np.float32)
     expected = rerank_by_definition(ahead, sides, positions, ranks, 20, "cosine")
     assert len(np.unique(expected[0])) < 60
     check(rerank, expected, ahead, sides, positions, ranks, 20, metric="cosine")

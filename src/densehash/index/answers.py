@@ -85,9 +85,10 @@ def hits_of(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> hits_of(state.kind, state.segments, asked, request).ids
     array([[2, 1, 3]])
     """
@@ -112,9 +113,10 @@ def ranges_of(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> ranges_of(state.kind, state.segments, asked, request, radius=1.0).ids
     array([2, 1, 3])
     """
@@ -152,9 +154,10 @@ def neighbours(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> for ids, distances, there in neighbours(state.kind, state.segments, asked, request):
     ...     distances
     array([[0., 1., 1.]], dtype=float32)
@@ -200,9 +203,10 @@ def neighbours_within(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> neighbours_within(state.kind, state.segments, asked, request, radius=0.5)
     (array([0]), array([2]), array([0.], dtype=float32))
     """

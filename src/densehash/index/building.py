@@ -126,7 +126,11 @@ def kind_for(
         return Multi(hasher.n_bits_, n_tables), reason
     n = n_groups_for(rows.n_rows) if n_groups is None else n_groups
     check_integer(n, "n_groups", 1, rows.n_rows)
-    return Grouped(Centers.learn(rows, n, check_random_state(random_state))), reason
+    try:
+        chance = check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(f"random_state cannot be used: {error}") from None
+    return Grouped(Centers.learn(rows, n, chance)), reason
 
 
 def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import as_array
-from densehash.errors import InputError
+from densehash.errors import FileError, InputError
 
 __all__ = [
     "LONGEST",
@@ -100,7 +100,7 @@ def public_ids(ids: Ids) -> NDArray[Any]:
     try:
         found.reshape(-1)[:] = [value.decode() for value in ids.reshape(-1).tolist()]
     except UnicodeDecodeError as error:
-        raise InputError(f"an id is no UTF-8: {error}") from None
+        raise FileError(f"an id is no UTF-8, the index is damaged: {error}") from None
     return found
 
 

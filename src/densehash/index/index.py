@@ -27,7 +27,6 @@ from densehash.index.changes import (
 )
 from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import check_ids, public_ids, shown, type_of
-from densehash.index.kinds import Question
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.requests import (
     USUAL_K,
@@ -36,6 +35,7 @@ from densehash.index.requests import (
     check_radius,
     check_rerank,
     n_candidates,
+    question_of,
 )
 from densehash.index.searching import Request
 from densehash.index.state import (
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
 __all__ = ["Index"]
-
-_LARGEST = np.finfo(np.float32).max
 
 
 class Index:
@@ -411,11 +409,16 @@ class Index:
         self._change(replaced)
 
     def compact(self) -> None:
-        """Merge all segments into one, without the rows that were removed."""
+        """Merge all segments into one, without the rows that were removed.
+
+        Files are compared with their checksums first: damage is found, not written anew.
+        """
 
         def merged(state: State) -> State:
             if len(state.segments) <= 1 and state.n_removed == 0:
                 return state
+            if self._store is not None:
+                self._store.verify()
             return replace(state, segments=state.merged(state.segments))
 
         self._change(merged)
@@ -520,7 +523,7 @@ class Index:
 2.828427], dtype=float32))
         """
         state = self._state
-        asked = self._question(state, Q, metric=metric, probes=probes, n_threads=n_threads)
+        asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
         wanted = check_k(k)
         limit = None if radius is None else check_radius(radius, how)
@@ -671,7 +674,7 @@ class Index:
         True
         """
         state = self._state
-        asked = self._question(state, Q, metric=metric, probes=None, n_threads=n_threads)
+        asked = question_of(state, Q, metric=metric, probes=None, n_threads=n_threads)
         found = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
         settings = Settings(found.candidates, found.probes)
         self._change(lambda newest: replace(newest, settings=settings))
@@ -756,35 +759,6 @@ class Index:
         if len(own) != n_queries:
             raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
         return own
-
-    def _question(
-        self,
-        state: State,
-        Q: ArrayLike | Source,
-        *,
-        metric: str | None = None,
-        probes: int | None = None,
-        n_threads: int | None = None,
-    ) -> Question:
-        vectors = np.asarray(check_vectors(Q, "Q")[:])
-        if vectors.shape[1] != state.hasher.n_features_in_:
-            raise InputError(
-                f"Q has {vectors.shape[1]} features, the index {state.hasher.n_features_in_}"
-            )
-        if metric is not None:
-            check_choice(metric, "metric", METRICS)
-        if vectors.dtype.name not in ("uint8", "float32", "float64"):
-            vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
-        if vectors.dtype == np.float64 and bool((np.abs(vectors) > _LARGEST).any()):
-            raise InputError("Q has numbers too large for float32, in which rows are compared")
-        return Question(
-            np.ascontiguousarray(vectors),
-            state.hasher,
-            metric=metric or state.metric,
-            unit_rows=state.metric == "cosine",
-            probes=check_probes(probes, state),
-            n_threads=check_threads(n_threads),
-        )
 
 
 def _state_at(path: Path, content: dict[str, Any]) -> State:

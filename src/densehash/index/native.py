@@ -62,7 +62,7 @@ def nearest_groups(scores: ArrayLike, p: int, *, n_threads: int | None = None) -
     return _native.nearest_groups(array, p, check_threads(n_threads))
 
 
-def top_k_in_groups(  # noqa: PLR0917
+def top_k_in_groups(
     queries: ArrayLike,
     codes: ArrayLike,
     limits: ArrayLike,

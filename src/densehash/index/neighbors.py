@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from densehash.checks import check_choice, check_integer
+from densehash.checks import check_choice, check_integer, check_vectors
 from densehash.errors import InputError
 from densehash.hashers import Hasher
 from densehash.index.index import Index
@@ -132,10 +132,11 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         from scipy.sparse import csr_matrix  # noqa: PLC0415  no other call needs it
 
         check_is_fitted(self)
+        rows = check_vectors(X, "X")
         validate_data(self, X, skip_check_array=True, reset=False)
         k = self._n_entries()
         hits = self.index_.search(
-            X, k, candidates=self.candidates, probes=self.probes, n_threads=self.n_threads
+            rows, k, candidates=self.candidates, probes=self.probes, n_threads=self.n_threads
         )
         values = hits.distances.astype(np.float64)
         if self.mode == "connectivity":

@@ -140,7 +140,7 @@ def _questions(
             vectors = None
             if segment.vectors is not None:
                 vectors = segment.vectors[positions]
-                vectors = vectors if vectors.dtype == np.uint8 else vectors.astype(np.float32)
+                vectors = vectors if vectors.itemsize == 1 else vectors.astype(np.float32)
             yield (
                 segment.ids[ranks],
                 Question(

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from densehash.bits import MAX_BITS
-from densehash.checks import check_choice, check_integer
+from densehash.checks import check_choice, check_integer, check_threads, check_vectors
 from densehash.errors import InputError
-from densehash.index.kinds import Flat
+from densehash.index.kinds import Flat, Question
 from densehash.index.state import State
+from densehash.source import Source
+from densehash.truth import METRICS
 
-__all__ = ["USUAL_K", "check_k", "check_probes", "check_radius", "check_rerank", "n_candidates"]
+__all__ = [
+    "USUAL_K",
+    "check_k",
+    "check_probes",
+    "check_radius",
+    "check_rerank",
+    "n_candidates",
+    "question_of",
+]
 
 USUAL_K = 10
 """How many neighbours are found where nothing is said."""
 
+_LARGEST = np.finfo(np.float32).max
 _FEWEST_CANDIDATES, _MOST_CANDIDATES = 100, 2000
 
 
@@ -106,3 +119,52 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
         )
     )
     return max(min(n, state.n_live), 1) if n >= k else max(min(k, state.n_live), 1)
+
+
+def question_of(
+    state: State,
+    Q: ArrayLike | Source,
+    *,
+    metric: str | None = None,
+    probes: int | None = None,
+    n_threads: int | None = None,
+) -> Question:
+    """Queries, checked.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> len(question_of(state, np.ones((2, 8))))
+    2
+    """
+    vectors = np.asarray(check_vectors(Q, "Q")[:])
+    if vectors.shape[1] != state.hasher.n_features_in_:
+        raise InputError(
+            f"Q has {vectors.shape[1]} features, the index {state.hasher.n_features_in_}"
+        )
+    if metric is not None:
+        check_choice(metric, "metric", METRICS)
+    if vectors.dtype.name not in ("uint8", "int8", "float32", "float64"):
+        vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
+    _check_numbers(vectors)
+    return Question(
+        np.ascontiguousarray(vectors),
+        state.hasher,
+        metric=metric or state.metric,
+        unit_rows=state.metric == "cosine",
+        probes=check_probes(probes, state),
+        n_threads=check_threads(n_threads),
+    )
+
+
+def _check_numbers(vectors: NDArray[Any]) -> None:
+    """Refuse queries that are not finite, or too large for float32, in which rows are compared."""
+    if vectors.dtype.kind != "f":
+        return
+    bad = ~(np.abs(vectors) <= _LARGEST)  # NaN is not below anything
+    if bool(bad.any()):
+        row, column = np.argwhere(bad)[0]
+        number = vectors[row, column]
+        came = "NaN" if np.isnan(number) else "infinity" if np.isinf(number) else f"{number:.3g}"
+        raise InputError(f"Q must be finite in float32, got {came} in row {row}, column {column}")

@@ -68,9 +68,10 @@ def nearest(kind: Kind, segments: Sequence[Segment], asked: Question, request: R
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> nearest(state.kind, state.segments, asked, request).positions
     array([[2, 1, 3]])
     """
@@ -85,7 +86,7 @@ def nearest(kind: Kind, segments: Sequence[Segment], asked: Question, request: R
         if request.rerank == "exact":
             distances, found = rerank(
                 as_compared(asked, segment),
-                segment.vectors,
+                segment.kept,
                 positions,
                 segment.ranks,
                 request.k,
@@ -111,9 +112,10 @@ def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> named(state.segments, nearest(state.kind, state.segments, asked, request))
     array([[2, 1, 3]])
     """
@@ -135,9 +137,10 @@ def candidates_of(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked, request = index._question(state, [[2.0]]), Request(3, 5, "exact", [None])
+    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> candidates_of(state.kind, state.segments, asked, request).there.sum()
     np.int64(5)
     """
@@ -219,12 +222,13 @@ def as_compared(asked: Question, segment: Segment) -> NDArray[Any]:
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked = index._question(state, [[2.0]])
+    >>> asked = question_of(state, [[2.0]])
     >>> as_compared(asked, state.segments[0])
     array([[2.]], dtype=float32)
     """
-    if segment.vectors is not None and asked.vectors.dtype == segment.vectors.dtype == np.uint8:
+    if asked.vectors.dtype == segment.kept.dtype and asked.vectors.itemsize == 1:  # exactly
         return asked.vectors
     return asked.vectors.astype(np.float32, copy=False)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.errors import InputError
+from densehash.errors import FileError, InputError
 
 __all__ = ["MOST_ROWS", "Rowset", "Segment", "joined"]
 
@@ -86,6 +86,13 @@ class Segment:
         return self.extra.get("ranks")
 
     @property
+    def kept(self) -> NDArray[Any]:
+        """The vectors, where they are kept."""
+        if self.vectors is None:
+            raise TypeError("this segment keeps no vectors")
+        return self.vectors
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of all arrays but the vectors."""
         arrays = (self.ids, self.codes, self.removed, *self.extra.values())
@@ -107,7 +114,12 @@ class Segment:
 
     def rank_at(self, positions: NDArray[np.integer]) -> NDArray[Any]:
         """Ranks of positions, of any shape."""
-        return positions if self.ranks is None else self.ranks[positions]
+        if self.ranks is None:
+            return positions
+        found: NDArray[np.uint32] = self.ranks[positions]
+        if found.size and int(found.max()) >= self.n_rows:
+            raise FileError("a rank lies beyond the rows of its segment: the index is damaged")
+        return found
 
     def positions_of(self, ranks: NDArray[np.integer]) -> NDArray[np.integer]:
         """Positions of ranks; one look at all rows where they differ."""
@@ -116,9 +128,12 @@ class Segment:
         order = np.argsort(ranks)
         positions = np.flatnonzero(np.isin(self.ranks, ranks))
         positions = positions[np.argsort(self.ranks[positions])]
+        there = self.ranks[positions]
+        at = np.searchsorted(there, ranks[order])  # ranks may be asked for twice
+        if len(ranks) and (at[-1] >= len(there) or bool((there[at] != ranks[order]).any())):
+            raise FileError("a row of a segment has no position: the index is damaged")
         found = np.empty(len(ranks), np.int64)
-        # Ranks may be asked for twice.
-        found[order] = positions[np.searchsorted(self.ranks[positions], ranks[order])]
+        found[order] = positions[at]
         return found
 
     def without(self, ranks: NDArray[np.integer]) -> Segment:
@@ -128,11 +143,10 @@ class Segment:
 
     def rows(self, labels: NDArray[np.integer] | None) -> Rowset:
         """The rows that are there, by position; ``labels`` (n,) are their groups, by position."""
-        ids = self.ids if self.ranks is None else self.ids[self.ranks]
+        ranks = self.rank_at(np.arange(self.n_rows))
+        ids = self.ids if self.ranks is None else self.ids[ranks]
         rows = Rowset(ids, self.codes, self.vectors, labels)
-        return (
-            rows if self.live is None else rows.take(self.live[self.rank_at(np.arange(len(ids)))])
-        )
+        return rows if self.live is None else rows.take(self.live[ranks])
 
 
 def joined(parts: list[Rowset]) -> Rowset:

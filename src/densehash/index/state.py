@@ -179,7 +179,7 @@ def state_from(content: Mapping[str, Any]) -> State:
         return _state_from(content)
     except FileError:
         raise
-    except (DensehashError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (DensehashError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"the index cannot be read: {error}") from None
 
 
@@ -225,6 +225,8 @@ def _state_from(content: Mapping[str, Any]) -> State:
             )
         ),
     )
+    if not isinstance(content["segments"], list):
+        raise FileError("the segments are no list")
     segments = tuple(_segment_from(part, state) for part in content["segments"])
     return replace(state, segments=segments)
 

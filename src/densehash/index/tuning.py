@@ -77,9 +77,10 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
-    >>> asked = index._question(state, [[2.0]])
+    >>> asked = question_of(state, [[2.0]])
     >>> tune(state, asked, recall=1.0, k=2, verbose=False).recall
     1.0
     """
@@ -140,14 +141,14 @@ def _nearest_in(
     segment: Segment, asked: Question, k: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     positions = np.arange(segment.n_rows)
-    vectors: Any = segment.vectors
+    vectors = segment.kept
     if segment.live is not None:
         positions = positions[segment.live[segment.rank_at(positions)]]
         vectors = vectors[positions]
     near = nearest(asked.vectors, vectors, k=min(k, len(positions)), metric=asked.metric)
     return rerank(
         as_compared(asked, segment),
-        segment.vectors,
+        segment.kept,
         positions[near],
         segment.ranks,
         k,

@@ -46,7 +46,7 @@ class Question:
 
     Parameters
     ----------
-    vectors : uint8, float32 or float64 (q, d); None, where there are only codes
+    vectors : uint8, int8, float32 or float64 (q, d); None, where there are only codes
     hasher : makes codes of them
     metric : "l2", "cosine" or "ip"
     unit_rows : whether rows are scaled to length one before they are hashed and grouped
@@ -83,7 +83,7 @@ class Question:
 
     @property
     def vectors(self) -> NDArray[Any]:
-        """uint8, float32 or float64 (q, d)."""
+        """uint8, int8, float32 or float64 (q, d)."""
         if self._vectors is None:
             raise TypeError("these queries have codes only")
         return self._vectors
@@ -244,8 +244,9 @@ def scan(
     Examples
     --------
     >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> asked = index._question(index._state, [[2.0]])
+    >>> asked = question_of(index._state, [[2.0]])
     >>> scan(index._state.segments[0], asked, 1, None, ordered=True).positions
     array([[2]])
     """
@@ -275,7 +276,7 @@ def _scan_few(segment: Segment, asked: Question, n: int, allowed: NDArray[np.boo
     if segment.ranks is None:
         positions = np.flatnonzero(allowed)
     else:
-        positions = np.flatnonzero(allowed[segment.ranks])
+        positions = np.flatnonzero(allowed[segment.rank_at(np.arange(segment.n_rows))])
         positions = positions[np.argsort(segment.ranks[positions])]
     if len(positions) == 0:
         nothing = np.full((len(asked), 1), -1)

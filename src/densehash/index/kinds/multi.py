@@ -26,6 +26,8 @@ from densehash.index.segment import Segment
 
 __all__ = ["Multi"]
 
+_MOST_PROBES = 2**20  # of each table; they are all that matter, and more than most tables have
+
 
 class Multi(Kind):
     """Substring tables; for long codes, small radii and near-duplicates.
@@ -73,7 +75,7 @@ class Multi(Kind):
                 asked.margins,
                 segment.codes,
                 *tables,
-                asked.probes,
+                min(asked.probes, _MOST_PROBES),
                 n,
                 n_threads=asked.n_threads,
             )
