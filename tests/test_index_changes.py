@@ -348,7 +348,9 @@ def test_a_hasher_is_chosen() -> None:
 @pytest.mark.parametrize("keep", [True, "float16", "uint8", False])
 def test_a_saved_index_is_the_same(kind: str, id_type: str, keep: Any, tmp_path: Path) -> None:
     index, model = pair(kind, id_type, keep_vectors=keep)
-    index.add(rows(7, seed=2), ids=[f"new {i}" if id_type == "string" else i for i in range(700, 707)])
+    index.add(
+        rows(7, seed=2), ids=[f"new {i}" if id_type == "string" else i for i in range(700, 707)]
+    )
     index.remove(model.ids[:4])
     with no_fsync():
         index.save(tmp_path / "a.dh")

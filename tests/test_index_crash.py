@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import index_children
 import numpy as np
 import pytest
 from index_cases import (
@@ -32,54 +26,18 @@ from index_cases import (
     no_fsync,
     rows,
 )
-from index_children import planned, save_next, step
+from index_children import Server, planned, save_next, step
 
 from densehash.errors import FileError
 from densehash.index import Index
 from densehash.index.store import verify
 
 SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
-CHILDREN = Path(index_children.__file__)
-HANG = 120.0 * SOAK
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
 # --- kill -9 ------------------------------------------------------------------------------
-
-
-class Server:
-    """A process with everything imported, which forks a child for each task."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILDREN), "serve"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def run(
-        self, what: str, kind: str, path: Path, *, at: int = 0, wait: float | None = None
-    ) -> Any:
-        """What a child said it had done, and how it ended; after ``wait`` it is killed."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{what} {kind} {path} {at}\n")
-        self.process.stdin.flush()
-        done = 0
-        for line in self.process.stdout:
-            word, _, number = line.partition(" ")
-            if word == "pid" and wait is not None:
-                time.sleep(wait)
-                os.kill(int(number), signal.SIGKILL)
-            elif word == "done":
-                done = int(number)
-            elif word == "ended":
-                return done, int(number)
-        raise AssertionError("the server has ended")
-
-    def close(self) -> None:
-        self.process.communicate(timeout=HANG)
-        assert self.process.returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +69,13 @@ def test_killed_at_a_random_moment(kind: str, server: Server, tmp_path: Path) ->
     save_next(kind, path)
     generation, dirty = 1, 0
     for number in range(-(-50 * SOAK // len(KINDS))):
-        what = "saves" if number % 3 == 0 else "changes"
+        what = "save" if number % 3 == 0 else "change"
         if number % 6 == 3:  # a folder that is made from nothing
             shutil.rmtree(path)
             generation = 0
-        done, status = server.run(what, kind, path, wait=chance.uniform(0.0, 0.06))
+        said, status = server.run(what, kind, path, 0, 10**6, kill_after=chance.uniform(0.0, 0.06))
         assert status == -signal.SIGKILL
-        done = max(done, generation)
+        done = max([generation, *said])
         if done == 0 and not (path / "manifest.json").exists():
             with pytest.raises(FileError):
                 Index.open(path)
@@ -149,9 +107,9 @@ def test_killed_at_every_call_of_the_disk(kind: str, server: Server, tmp_path: P
                 path.mkdir()
                 for name, raw in before.items():
                     (path / name).write_bytes(raw)
-                done, status = server.run(what, kind, path, at=at)
+                said, status = server.run(what, kind, path, at, 1)
                 if status == 0:
-                    assert done == generation + 1
+                    assert said == [generation + 1]
                     assert leftovers(path) == set()
                     break
                 assert status == -signal.SIGKILL
@@ -175,7 +133,7 @@ def test_killed_while_the_first_files_are_written(
     path, there = tmp_path / "a.dh", []
     for at in range(1, 200):
         shutil.rmtree(path, ignore_errors=True)
-        _, status = server.run("save", kind, path, at=at)
+        _, status = server.run("save", kind, path, at, 1)
         if status == 0:
             break
         there.append((path / "manifest.json").exists())
@@ -285,18 +243,6 @@ def test_a_change_that_is_interrupted(tmp_path: Path) -> None:
 # --- damage -------------------------------------------------------------------------------
 
 
-def child(*arguments: object) -> str:
-    """What a child says that must end well; a crash shows what it was at."""
-    diary = Path(str(arguments[-1]))
-    done = subprocess.run(
-        [sys.executable, str(CHILDREN), *map(str, arguments)],
-        capture_output=True, text=True, timeout=HANG, check=False,
-    )  # fmt: skip
-    at = diary.read_text().strip() if diary.exists() else ""
-    assert done.returncode == 0, f"ended with {done.returncode} at {at}:\n{done.stderr[-3000:]}"
-    return done.stdout
-
-
 def saved(
     kind: str, path: Path, id_type: str, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
 ) -> None:
@@ -313,30 +259,36 @@ def saved(
 
 
 @pytest.mark.slow
+@posix
 @every_kind
-@pytest.mark.parametrize("mapped", [False, True], ids=["read", "mapped"])
 def test_files_damaged_at_random(
-    kind: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 10_000 * SOAK
-    share = {False: 0.05, True: 0.95}[mapped]  # what is read is compared with its checksum
-    for id_type in ("int64", "string"):
-        path = tmp_path / id_type
+    count = 10_000 * SOAK // len(KINDS)
+    for number, (id_type, mapped, share) in enumerate(
+        (("int64", True, 0.6), ("string", True, 0.35), ("string", False, 0.06))
+    ):
+        path, n = tmp_path / str(number), int(count * share)
         saved(kind, path, id_type, monkeypatch, mapped=mapped)
-        n = int(count * share / len(KINDS) / 2) + 1
-        found = json.loads(child("mutate", path, 7, n, tmp_path / "diary"))
+        said, status = server.run("mutate", path, number, n)
+        assert status == 0, f"died at {said[-1]}"
+        found = said[-1]
         assert found["opened"] + found["refused"] == n
-        assert found["refused"] > 0
-        # Of a mapped array only the header is looked at.
-        assert (found["opened"] > found["same"] + n / 10) == mapped
+        assert found["refused"] > n / 10
+        # Of what is not mapped, every bit is looked at when it is opened.
+        assert (found["opened"] > found["same"]) == mapped
 
 
 @pytest.mark.slow
+@posix
 @every_kind
-def test_manifests_that_lie(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_that_lie(
+    kind: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved(kind, tmp_path / "a", "string" if kind == "flat" else "int64", monkeypatch, mapped=True)
-    found = json.loads(child("lie", tmp_path / "a", tmp_path / "diary"))
-    assert found["refused"] > 1000
+    said, status = server.run("lie", tmp_path / "a")
+    assert status == 0, f"died at {said[-1]}"
+    assert said[-1]["refused"] > 1000
     verify(tmp_path / "a")
 
 

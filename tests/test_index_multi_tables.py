@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def test_tables_may_be_mapped_and_read_only(tmp_path: Path) -> None:
     for i, array in enumerate(arrays):
         np.save(tmp_path / f"{i}.npy", array)
         mapped.append(np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
-    found = multi_top_k(queries, mapped[0], 64, *mapped[1:], None, 9)
+    found = multi_top_k(queries, mapped[0], 64, mapped[1], mapped[2], None, 9)
     assert same(found, reference.top_k(queries, codes, 9))
 
 
@@ -250,7 +251,9 @@ def probed(
         seen = np.zeros(len(codes), bool)
         for t, part in enumerate(np.split(margins[i], ends)):
             seen |= np.isin(theirs[t] ^ ours[t][i], perturbations(part, n_probes))
-        rows = masked_top_k(queries[i : i + 1], codes, seen if allowed is None else seen & allowed, k)
+        rows = masked_top_k(
+            queries[i : i + 1], codes, seen if allowed is None else seen & allowed, k
+        )
         near[i], order[i] = rows[0][0], rows[1][0]
     return near, order
 
@@ -409,7 +412,7 @@ def test_what_a_signal_raises_comes_out_of_the_call(
     codes = rng.integers(0, 256, (200_000, 8), dtype=np.uint8)
     tables = 64, *build_tables(codes, 64, 4), None
     longer = np.concatenate([codes] * 20)
-    long_calls = {
+    long_calls: dict[str, Callable[[], object]] = {
         "top_k": lambda: multi_top_k(codes, codes, *tables, 10, n_threads=2),
         "within": lambda: multi_within(codes, codes, *tables, 14, n_threads=2),
         "probe": lambda: multi_probe(

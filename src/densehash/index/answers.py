@@ -24,8 +24,7 @@ __all__ = [
     "ranges_of",
 ]
 
-_BATCH = 2**22  # candidates that all queries of a batch have together
-_MOST_QUERIES = 2**14
+_BATCH = 2**24  # numbers that all queries of a batch have together
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
 
@@ -164,7 +163,7 @@ def neighbours(
     """
     more = 0 if own is False else 1
     wide = replace(request, k=request.k + more, n_candidates=request.n_candidates + more)
-    for at, part in _batches(asked, wide, len(segments)):
+    for at, part in _batches(kind, asked, wide, len(segments)):
         found = nearest(kind, segments, part, wide)
         ids = named(segments, found)
         if isinstance(own, bool):
@@ -215,9 +214,12 @@ def neighbours_within(
 
 
 def _batches(
-    asked: Question, request: Request, n_segments: int
+    kind: Kind, asked: Question, request: Request, n_segments: int
 ) -> Iterator[tuple[slice, Question]]:
-    step = min(max(_BATCH // (request.n_candidates * n_segments), 64), _MOST_QUERIES)
+    """Some queries after the other; many at a time, since those alike then share the cache."""
+    numbers = request.n_candidates * n_segments + kind.numbers_a_query
+    n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
+    step = -(-len(asked) // max(n_batches, 1))  # all of one size
     for start in range(0, len(asked), step):
         at = slice(start, start + step)
         yield at, asked if step >= len(asked) else asked.some(at)
@@ -269,7 +271,7 @@ def _reranked_range(
     while len(waiting):
         wide = replace(request, k=n, n_candidates=n)
         full = []
-        for at, part in _batches(asked.some(waiting), wide, len(segments)):
+        for at, part in _batches(kind, asked.some(waiting), wide, len(segments)):
             found = nearest(kind, segments, part, wide)
             ids = named(segments, found)
             near = found.there & (found.distances <= radius)

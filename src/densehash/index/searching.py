@@ -155,14 +155,23 @@ def candidates_of(
         segment.n_rows if allowed is None else int(np.count_nonzero(allowed))
         for segment, allowed in zip(segments, request.allowed, strict=True)
     )
-    counts = sum(np.count_nonzero(part.positions >= 0, axis=1) for part in parts)
-    lacking = np.flatnonzero(counts < min(request.k, most))
+    lacking = _lacking(parts, min(request.k, most))
     if len(lacking):
         again = asked.some(lacking)
         for number, (segment, allowed) in enumerate(zip(segments, request.allowed, strict=True)):
             everywhere = scan(segment, again, n, allowed, ordered=ordered)
             parts[number] = _with_rows(parts[number], lacking, everywhere)
     return merged(segments, parts, n)
+
+
+def _lacking(parts: Sequence[Candidates], n: int) -> NDArray[np.intp]:
+    """Queries for which fewer than n candidates were found."""
+    queries = np.arange(len(parts[0].positions))
+    for part in parts:  # one segment is enough for most
+        if part.positions.shape[1] >= n:
+            queries = queries[part.positions[queries, n - 1] < 0]
+    counts = sum(np.count_nonzero(part.positions[queries] >= 0, axis=1) for part in parts)
+    return queries[counts < n]
 
 
 def _with_rows(part: Candidates, rows: NDArray[np.intp], others: Candidates) -> Candidates:

@@ -44,6 +44,11 @@ class Grouped(Kind):
     def __init__(self, centers: Centers) -> None:
         self.centers = centers
 
+    @property
+    def numbers_a_query(self) -> int:
+        """A score for each group."""
+        return len(self.centers)
+
     def labels(self, rows: Rows) -> NDArray[np.integer]:
         """The group of each row, (n,)."""
         return self.centers.labels(rows)

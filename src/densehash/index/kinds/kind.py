@@ -142,6 +142,11 @@ class Kind(ABC):
     extra_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that a segment has because of its kind."""
 
+    @property
+    def numbers_a_query(self) -> int:
+        """How many numbers, beside candidates, the kind makes of a query at a time."""
+        return 0
+
     def labels(self, rows: Rows) -> NDArray[np.integer] | None:  # noqa: ARG002
         """The group of each row, (n,), where the kind has groups."""
         return None
