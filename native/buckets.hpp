@@ -11,9 +11,9 @@
 namespace densehash {
 
 // The k smallest (distance, position) of a stream in any order.
-class Nearest {
+class NearestRows {
  public:
-  Nearest(size_t k, size_t bits)
+  NearestRows(size_t k, size_t bits)
       : k_(k), room_(std::max<size_t>(2 * k, 64)), bound_(bits + 1), counts_(bits + 1) {}
 
   // Candidates at this distance or farther are not needed any more.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "kernels.hpp"
 #include "parallel.hpp"
@@ -13,7 +14,11 @@ namespace densehash {
 // damaged file: what they say is checked before it is followed, and std::runtime_error thrown.
 struct Groups {
   // A code's place in the order of ties.
-  size_t rank(size_t position) const;
+  size_t rank(size_t position) const {
+    if (ranks == nullptr) return position;
+    if (ranks[position] >= codes.count) throw std::runtime_error("a rank is beyond the last row");
+    return ranks[position];
+  }
 
   Codes codes;  // fewer than 2^32
   const int64_t* limits;

@@ -43,7 +43,7 @@ struct Cut {
 struct Kernels {
   const char* name;
 
-  // Distances of one query to `count` codes; row8 only where 8 * bytes fits a byte.
+  // Distances of one query to `count` codes; those of row8 modulo 256.
   void (*row8)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
                uint8_t* out);
   void (*row16)(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,

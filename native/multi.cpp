@@ -21,51 +21,79 @@ Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes
 
 namespace {
 
-// From how many there are of each value to where the first of them goes.
-void add_up(uint32_t* counts, size_t n_values) {
-  uint32_t sum = 0;
-  for (size_t v = 0; v < n_values; ++v) sum += std::exchange(counts[v], sum);
-}
+constexpr size_t kBlock = 4096;  // rows between looks for an interrupt
+
+// One table: rows sorted by counting, and then each bucket by the next part.
+class TableBuilder {
+ public:
+  TableBuilder(const Substrings& substrings, Codes codes, size_t part, Control& control,
+               size_t worker)
+      : substrings_(substrings), codes_(codes), part_(part),
+        next_((part + 1) % substrings.count()), control_(control), worker_(worker) {}
+
+  void build(uint32_t* starts, uint32_t* rows) {
+    const size_t n_values = substrings_.n_values(part_);
+    std::fill(starts, starts + n_values + 1, 0);
+    for_each_row([&](size_t row) { ++starts[value(row, part_)]; });
+    uint32_t sum = 0;  // from how many there are of each value to where the first of them goes
+    for (size_t v = 0; v < n_values; ++v) sum += std::exchange(starts[v], sum);
+    for_each_row([&](size_t row) {
+      rows[starts[value(row, part_)]++] = static_cast<uint32_t>(row);
+    });
+    std::copy_backward(starts, starts + n_values, starts + n_values + 1);
+    starts[0] = 0;
+    if (next_ == part_) return;
+    for (size_t v = 0, first = 0; v < n_values; ++v) {
+      // Some buckets at a time: their codes come from memory together.
+      if (starts[v + 1] - starts[first] < kBlock && v + 1 < n_values) continue;
+      sort_buckets(starts + first, v + 1 - first, rows);
+      first = v + 1;
+    }
+  }
+
+ private:
+  uint32_t value(size_t row, size_t part) const {
+    return substrings_.value(codes_.row(row), part);
+  }
+
+  template <class See>
+  void for_each_row(See&& see) {
+    for (size_t first = 0; first < codes_.count; first += kBlock) {
+      control_.poll(worker_);
+      const size_t end = std::min(first + kBlock, codes_.count);
+      for (size_t row = first; row < end; ++row) see(row);
+    }
+  }
+
+  void sort_buckets(const uint32_t* starts, size_t count, uint32_t* rows) {
+    control_.poll(worker_);
+    const size_t begin = starts[0], n = starts[count] - begin;
+    keys_.resize(n);
+    for (size_t i = 0; i < n; ++i)
+      keys_[i] = uint64_t{value(rows[begin + i], next_)} << 32 | rows[begin + i];
+    for (size_t v = 0; v < count; ++v) {
+      uint64_t* of_bucket = keys_.data() + (starts[v] - begin);
+      uint64_t* end = keys_.data() + (starts[v + 1] - begin);
+      if (!std::is_sorted(of_bucket, end)) std::sort(of_bucket, end);
+    }
+    for (size_t i = 0; i < n; ++i) rows[begin + i] = static_cast<uint32_t>(keys_[i]);
+  }
+
+  const Substrings& substrings_;
+  Codes codes_;
+  size_t part_, next_;
+  Control& control_;
+  size_t worker_;
+  std::vector<uint64_t> keys_;
+};
 
 }  // namespace
 
-// Twice sorted by counting: by the next part, then by the part.
 void build_tables(const Substrings& substrings, Codes codes, Control& control, uint32_t* starts,
                   uint32_t* rows) {
-  constexpr size_t kBlock = 4096;  // codes between looks for an interrupt
-  struct Entry {
-    uint32_t value, row;
-  };
   control.run(control.n_threads(), substrings.count(), [&](size_t part, size_t worker) {
-    const size_t next = (part + 1) % substrings.count();
-    const auto for_each_row = [&](auto&& see) {
-      for (size_t first = 0; first < codes.count; first += kBlock) {
-        control.poll(worker);
-        const size_t end = std::min(first + kBlock, codes.count);
-        for (size_t row = first; row < end; ++row) see(row);
-      }
-    };
-    const auto value = [&](size_t row, size_t of) { return substrings.value(codes.row(row), of); };
-
-    const size_t n_values = substrings.n_values(part);
-    uint32_t* places = starts + substrings.first_entry(part);
-    std::vector<uint32_t> next_places(substrings.n_values(next));
-    std::fill(places, places + n_values + 1, 0);
-    for_each_row([&](size_t row) {
-      ++places[value(row, part)];
-      ++next_places[value(row, next)];
-    });
-    add_up(places, n_values);
-    add_up(next_places.data(), next_places.size());
-    std::vector<Entry> entries(codes.count);
-    for_each_row([&](size_t row) {
-      entries[next_places[value(row, next)]++] = {value(row, part), static_cast<uint32_t>(row)};
-    });
-    uint32_t* of_part = rows + part * codes.count;
-    for_each_row([&](size_t i) { of_part[places[entries[i].value]++] = entries[i].row; });
-    // Each is now where the next value begins.
-    std::copy_backward(places, places + n_values, places + n_values + 1);
-    places[0] = 0;
+    TableBuilder(substrings, codes, part, control, worker)
+        .build(starts + substrings.first_entry(part), rows + part * codes.count);
   });
 }
 

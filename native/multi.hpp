@@ -87,7 +87,7 @@ struct MultiTables {
   const uint8_t* allowed;  // whether a row may be found; nullptr: all may
 };
 
-// Fills starts and rows, a table to a thread; takes eight bytes a code for each.
+// Fills starts and rows, a table to a thread.
 void build_tables(const Substrings& substrings, Codes codes, Control& control, uint32_t* starts,
                   uint32_t* rows);
 

@@ -60,7 +60,7 @@ class ProbeSearch {
       : tables_(tables), reader_(kernels, tables, control, worker),
         flips_(tables.substrings.count()), values_(flips_.size()), buckets_(flips_.size()) {}
 
-  void search(const uint8_t* query, const float* margins, size_t n_probes, Nearest& take) {
+  void search(const uint8_t* query, const float* margins, size_t n_probes, NearestRows& take) {
     const Substrings& substrings = tables_.substrings;
     for (size_t part = 0; part < flips_.size(); ++part) {
       perturbations_.find(margins, substrings.bits(part), n_probes, flips_[part]);
@@ -115,7 +115,7 @@ void multi_probe(const Kernels& kernels, Codes queries, const float* margins, si
   if (there == 0) return;
   struct Worker {
     ProbeSearch search;
-    Nearest take;
+    NearestRows take;
     std::vector<uint64_t> keys;
   };
   std::vector<std::unique_ptr<Worker>> workers(control.n_threads());

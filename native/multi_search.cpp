@@ -1,10 +1,10 @@
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "multi.hpp"
+#include "plan.hpp"
 #include "rings.hpp"
 
 namespace densehash {
@@ -19,71 +19,56 @@ constexpr size_t kEnough = 32, kSome = 16;
 
 // --- rows that are looked at all --------------------------------------------------------------
 
-// Work that pays for the start of another thread: bytes of codes times queries.
-constexpr double kWorkOfThread = 4e6;
-// Memory for the candidates of the queries of a batch.
-constexpr size_t kBatchBytes = 4 * 1024 * 1024;
-// Rows are looked up one by one rather than scanned where so few of them may be found.
+// Rows are looked up one by one rather than scanned where fewer than one in so many may be found.
 constexpr size_t kFew = 32;
 
-// Shows the rows that may be found to a batch of queries.
+// One thread's scan for a batch of queries.
 template <class Take>
-struct ShowAllowed {
+struct ScanAllowed {
+  void visit(size_t begin, size_t end) { scan.visit_below(tables.codes, begin, end, *this); }
+
   size_t bound(size_t q) const { return takes[q].bound(); }
   void hit(size_t q, size_t distance, size_t row) {
-    if (allowed != nullptr && !allowed[row]) return;
+    if (tables.allowed != nullptr && !tables.allowed[row]) return;
     if (distance < takes[q].bound()) takes[q].hit(distance, row);
   }
 
-  const uint8_t* allowed;
-  std::vector<Take>& takes;
+  const MultiTables& tables;
+  Scan scan;
+  std::vector<Take> takes;  // of each query
 };
 
-// Answers queries by a scan. The codes of a batch of queries are dealt out to the threads, where
-// there are more threads than batches; who comes last puts the answers together.
+// Answers queries by a scan.
 template <class Ask, class Put>
 void scan(const Kernels& kernels, const std::vector<size_t>& asked, Codes queries,
           const MultiTables& tables, const Ask& ask, Control& control, Put&& put) {
   using Take = typename Ask::ByScan;
-  if (asked.empty()) return;
-  const Codes& codes = tables.codes;
+  using Visitor = std::unique_ptr<ScanAllowed<Take>>;
   std::vector<uint8_t> together;  // the queries
   for (const size_t q : asked)
     together.insert(together.end(), queries.row(q), queries.row(q) + queries.bytes);
+  const Codes left{together.data(), asked.size(), queries.bytes};
 
-  const Layout layout(kernels, codes.bytes);
-  const size_t batch_size =
+  const Layout layout(kernels, left.bytes);
+  const size_t most =
       std::clamp(kBatchBytes / ask.bytes_a_query(), size_t{1}, Batch::most_queries(layout));
-  const size_t n_batches = (asked.size() + batch_size - 1) / batch_size;
-  const double work = static_cast<double>(together.size()) * static_cast<double>(codes.count);
-  const size_t n_workers = static_cast<size_t>(
-      std::min(static_cast<double>(control.n_threads()), 1 + work / kWorkOfThread));
-  const size_t n_ranges = n_batches >= n_workers ? 1 : n_workers;
-  const size_t in_range = (codes.count + n_ranges - 1) / n_ranges;
-
-  std::vector<std::vector<Take>> takes(n_batches * n_ranges);
-  std::vector<std::atomic<size_t>> n_left(n_batches);
-  for (auto& left : n_left) left = n_ranges;
-  control.run(n_workers, takes.size(), [&](size_t task, size_t worker) {
-    const size_t first = task / n_ranges * batch_size;
-    const size_t count = std::min(batch_size, asked.size() - first);
-    const Batch batch(kernels, layout, {together.data() + first * codes.bytes, count, codes.bytes});
-    for (size_t q = 0; q < count; ++q) takes[task].push_back(ask.by_scan());
-    const size_t begin = std::min(task % n_ranges * in_range, codes.count);
-    Scan(batch, control, worker)
-        .visit_below(codes, begin, std::min(begin + in_range, codes.count),
-                     ShowAllowed<Take>{tables.allowed, takes[task]});
-    if (--n_left[task / n_ranges] > 0) return;
-    std::vector<uint64_t> keys;
-    auto* of_batch = takes.data() + task / n_ranges * n_ranges;
-    for (size_t q = 0; q < count; ++q) {
-      keys.clear();
-      for (size_t range = 0; range < n_ranges; ++range) of_batch[range][q].finish(keys);
-      std::sort(keys.begin(), keys.end());
-      put(asked[first + q], keys);
-    }
-    for (size_t range = 0; range < n_ranges; ++range) of_batch[range] = {};
-  });
+  visit_batches(
+      Plan(left, tables.codes, most, control), control,
+      [&](size_t, const Codes& of_batch, size_t) { return Batch(kernels, layout, of_batch); },
+      [&](const Batch& batch, size_t worker) {
+        return Visitor(new ScanAllowed<Take>{
+            tables, Scan(batch, control, worker),
+            std::vector<Take>(batch.n_queries(), ask.by_scan())});
+      },
+      [&](size_t first, std::vector<Visitor>& visitors) {
+        std::vector<uint64_t> keys;
+        for (size_t q = 0; q < visitors[0]->takes.size(); ++q) {
+          keys.clear();
+          for (const Visitor& visitor : visitors) visitor->takes[q].finish(keys);
+          std::sort(keys.begin(), keys.end());
+          put(asked[first + q], keys);
+        }
+      });
 }
 
 // Answers queries by a comparison with some rows, one by one.
@@ -127,10 +112,10 @@ std::optional<std::vector<int64_t>> few_allowed(const MultiTables& tables) {
 // --- both questions ---------------------------------------------------------------------------
 
 struct AskNear {
-  using ByTables = Near;
-  using ByScan = Near;
-  Near by_tables() const { return {radius, {}}; }
-  Near by_scan() const { return {radius, {}}; }
+  using ByTables = RowsWithin;
+  using ByScan = RowsWithin;
+  RowsWithin by_tables() const { return {radius, {}}; }
+  RowsWithin by_scan() const { return {radius, {}}; }
   size_t bytes_a_query() const { return 1; }  // not known before; that of the answer
 
   size_t radius;
@@ -142,9 +127,9 @@ struct RisingNearest : Selector {
 };
 
 struct AskNearest {
-  using ByTables = Nearest;
+  using ByTables = NearestRows;
   using ByScan = RisingNearest;
-  Nearest by_tables() const { return {k, bits}; }
+  NearestRows by_tables() const { return {k, bits}; }
   RisingNearest by_scan() const { return {k, bits}; }
   size_t bytes_a_query() const { return 2 * k * sizeof(uint64_t) + bits * sizeof(uint32_t); }
 

@@ -13,7 +13,7 @@
 namespace densehash {
 
 // Rows up to a radius.
-struct Near {
+struct RowsWithin {
   size_t bound() const { return radius + 1; }
   void hit(size_t distance, size_t row) { keys.push_back(make_key(distance, row)); }
   // Appends all, in any order, and forgets them.
@@ -63,7 +63,7 @@ class Rings {
   }
 
   // Shows near rows to take, each once, until there are enough. False where the budget is spent.
-  bool search(size_t q, Nearest& take) {
+  bool search(size_t q, NearestRows& take) {
     start(q, false);
     for (size_t radius = 0;; ++radius) {
       const size_t part = next();
@@ -90,7 +90,7 @@ class Rings {
   // principle for faster thresholded similarity search, VLDB 2018). So it is enough to look for
   // codes in t where d[t] < a[t] and d[t] + d[t + 1] < a[t] + a[t + 1]; and as the rows of a bucket
   // are in order of the next substring, large buckets need not be visited whole.
-  bool search(size_t q, Near& take) {
+  bool search(size_t q, RowsWithin& take) {
     start(q, rings_.size() > 1);
     plan_.resize(std::max(plan_.size(), take.radius + 1));
     for (size_t step = 0; step <= take.radius; ++step) {
