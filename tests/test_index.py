@@ -104,9 +104,9 @@ def test_answers_are_those_of_the_model_wherever_rows_lie(
             asked.append({"k": k, "rerank": rerank, "candidates": candidates})
             if kind == "grouped":
                 asked[-1]["probes"] = probes
-    for one in asked:
+    for number, one in enumerate(asked):
         first = compare(index, model, Q, **one)
-        for name, other in indexes.items():
+        for name, other in list(indexes.items())[1 + number % 2 :: 2]:
             assert same(other.search(Q, **one), first), name
     for other in indexes.values():
         assert other.ids.tolist() == model.ids
@@ -350,14 +350,14 @@ def test_threads_batches_and_types_of_queries_change_nothing(
     kind: str, keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_vectors, dtype = KEPT[keep]
-    n = 3000
+    n = 2000
     X = rows(n, seed=4, dtype=dtype)
     index = build(kind, X, keep_vectors=keep_vectors)
     index.remove(range(0, n, 11))
     index.add(X[:50])
-    asked = rows(90, seed=6)
+    asked = rows(70, seed=6)
     for rerank in RERANKS[keep == "none" :]:
-        for metric in METRICS:
+        for metric in METRICS if rerank == "exact" else ("l2",):
             told: dict[str, Any] = {"rerank": rerank, "metric": metric}
             whole = index.search(asked, 6, n_threads=1, **told)
             for n_threads in (2, 8, None):

@@ -215,7 +215,7 @@ def test_no_codes_and_no_queries() -> None:
 
 def test_tables_may_be_mapped_and_read_only(tmp_path: Path) -> None:
     queries, codes = make("near", 20, 3000, 64, seed=5)
-    arrays = codes, *build_tables(codes, 64, 4)
+    arrays: list[npt.NDArray[Any]] = [codes, *build_tables(codes, 64, 4)]
     mapped = []
     for i, array in enumerate(arrays):
         np.save(tmp_path / f"{i}.npy", array)

@@ -29,6 +29,7 @@ from index_cases import (
     build,
     check_hits,
     check_ranges,
+    fast_folder,
     leftovers,
     model_of,
     no_fsync,
@@ -60,7 +61,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="densehash-", dir=_fast_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="densehash-", dir=fast_folder()))
         self.path = self.folder / "a.dh"
         names = INTS if self.id_type == "int64" else STRINGS
         self.names = names
@@ -245,11 +246,6 @@ class Dying(Disk):
             raise error
 
         super().__init__(fail_at, instead=die)
-
-
-def _fast_folder() -> str | None:
-    """A folder in memory, where there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @pytest.mark.slow

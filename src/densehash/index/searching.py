@@ -170,7 +170,9 @@ def _lacking(parts: Sequence[Candidates], n: int) -> NDArray[np.intp]:
     for part in parts:  # one segment is enough for most
         if part.positions.shape[1] >= n:
             queries = queries[part.positions[queries, n - 1] < 0]
-    counts = sum(np.count_nonzero(part.positions[queries] >= 0, axis=1) for part in parts)
+    counts = np.zeros(len(queries), np.intp)
+    for part in parts:
+        counts += np.count_nonzero(part.positions[queries] >= 0, axis=1)
     return queries[counts < n]
 
 
