@@ -15,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-hamming bench-hashers bench-index bench-accuracy self-check sanitize clean
+.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-accuracy self-check sanitize clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
+
+# Twenty minutes on two cores.
+soak: $(VENV)/.installed-test ## the index against its model, kills, faults and damage, ten times as long
+	DENSEHASH_SOAK=10 $(BIN)/python -m pytest \
+	  tests/test_index_stateful.py tests/test_index_crash.py tests/test_index_processes.py
 
 bench: bench-hamming bench-hashers ## benchmarks of speed and memory
 

@@ -344,7 +344,7 @@ def ours() -> Iterator[Contestant]:
 
 
 def others() -> Iterator[Contestant]:
-    efforts = (16, 24, 32, 48, 64, 96, 128, 192)
+    efforts = (16, 24, 32, 34, 36, 40, 48, 64, 96, 128, 192)
     yield Contestant("hnsw32", "faiss HNSW32", FaissHnsw, grid(efSearch=efforts), as_floats, 4)
     yield Contestant(
         "fastscan",

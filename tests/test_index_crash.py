@@ -288,7 +288,7 @@ def test_files_damaged_at_random(
         assert found["opened"] + found["refused"] == n
         assert found["refused"] > n / 10
         # Of what is not mapped, every bit is looked at when it is opened.
-        assert (found["opened"] > found["same"]) == mapped
+        assert (found["opened"] > n / 4) == mapped
 
 
 @pytest.mark.slow
@@ -319,6 +319,7 @@ def test_a_manifest_cut_anywhere(kind: str, in_memory: Path) -> None:
         Index.open(in_memory / "a")
 
 
+@posix
 @every_kind
 def test_a_manifest_with_any_bit_flipped(kind: str, in_memory: Path) -> None:
     build(kind, rows(9)).save(in_memory / "a")

@@ -1,0 +1,98 @@
+"""Index folders of version 1 of the format, kept for ever, and what they must answer.
+
+``python tests/index_golden.py`` made ``data/index-v1-*``, once. A folder that is there is never
+made anew: it stands for the indexes that people have on their disks.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from index_cases import names, rows
+
+from densehash.hashers import DSH, ITQ, LSH
+from densehash.index import Index
+from densehash.index.lengths import unit
+
+DATA = Path(__file__).parent / "data"
+
+GOLDEN = ("flat", "grouped", "multi")
+
+# Half a unit away from all rows, so that no query lies on a plane.
+QUERIES = rows(5, seed=5) + np.float32(0.5)
+
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"k": 4},
+    {"k": 4, "rerank": None},
+    {"k": 4, "rerank": "asymmetric", "candidates": 9},
+    {"k": 8, "metric": "cosine"},
+    {"k": 3, "metric": "ip", "exclude_self": True},
+    {"k": 4, "probes": 3, "rerank": "asymmetric"},
+    {"radius": 4, "rerank": None},
+)
+
+
+def folder(kind: str) -> Path:
+    """Where a golden index lies."""
+    return DATA / f"index-v1-{kind}"
+
+
+def build(kind: str) -> Index:
+    """An index with all that a folder can hold: segments, removed rows, settings, both ids."""
+    X = rows(40)
+    if kind == "flat":  # strings, half precision, cosines
+        ids = names(40, "string")
+        learnt = ITQ(16, random_state=0)
+        index = Index.build(X[:30], ids=ids[:30], hasher=learnt, kind=kind, metric="cosine",
+                            keep_vectors="float16")  # fmt: skip
+        index.add(X[30:], ids=ids[30:])
+    elif kind == "grouped":  # whole numbers, tuned
+        ids = names(40, "int64")
+        index = Index.build(X[:30].astype(np.uint8), ids=ids[:30], kind=kind, n_groups=10,
+                            hasher=DSH(12, random_state=0), random_state=0)  # fmt: skip
+        index.add(X[30:].astype(np.uint8), ids=ids[30:])
+        index.tune(QUERIES, recall=0.9, k=3)
+    else:  # codes alone, of a length that fills no byte
+        ids = names(40, "int64")
+        index = Index.build(X[:30], ids=ids[:30], hasher=LSH(13, random_state=0), kind=kind,
+                            n_tables=2, keep_vectors=False)  # fmt: skip
+        index.add(X[30:], ids=ids[30:])
+    index.remove(ids[3:6])
+    return index
+
+
+def answers(index: Index) -> list[Any]:
+    """What an index says to all questions that it can answer."""
+    found = []
+    for question in QUESTIONS:
+        if index._state.vector_type is None and question.get("rerank", "exact") == "exact":
+            continue
+        if index.kind == "flat" and "probes" in question:
+            continue
+        hits = index.search(QUERIES, **question)
+        # JSON has no number for what is infinitely far away.
+        found.append([np.where(part == np.inf, -1, part).tolist() for part in hits])
+    return found
+
+
+def make(kind: str) -> None:
+    """Save an index and its answers, if they are not there."""
+    if folder(kind).exists():
+        return
+    index = build(kind)
+    asked = unit(QUERIES) if index.metric == "cosine" else QUERIES
+    margins = np.abs(index.hasher.project(asked))
+    assert margins.min() > 1e-3 * margins.mean()  # bits are the same on every machine
+    DATA.mkdir(exist_ok=True)
+    index.save(folder(kind))
+    (folder(kind) / "writer.lock").unlink()
+    text = json.dumps({"ids": index.ids.tolist(), "answers": answers(index)}, separators=(",", ":"))
+    folder(kind).with_suffix(".json").write_text(text + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    for one in GOLDEN:
+        make(one)

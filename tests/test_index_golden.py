@@ -1,0 +1,95 @@
+"""Indexes that were saved by the first version of the format are opened for ever after."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from index_cases import leftovers, rows
+from index_golden import DATA, GOLDEN, answers, folder
+
+from densehash.errors import FileError
+from densehash.index import Index
+from densehash.index.store import verify
+
+every_golden = pytest.mark.parametrize("kind", GOLDEN)
+
+
+def expected(kind: str) -> dict[str, Any]:
+    text = folder(kind).with_suffix(".json").read_text(encoding="ascii")
+    stored: dict[str, Any] = json.loads(text)
+    return stored
+
+
+def check(index: Index, kind: str) -> None:
+    """All answers: ids are the same, and so are distances, up to rounding."""
+    stored = expected(kind)
+    assert index.ids.tolist() == stored["ids"]
+    found = answers(index)
+    assert len(found) == len(stored["answers"])
+    for ours, theirs in zip(found, stored["answers"], strict=True):
+        assert ours[:-1] == theirs[:-1]
+        np.testing.assert_allclose(ours[-1], theirs[-1], rtol=1e-5, atol=1e-5)
+
+
+@every_golden
+def test_a_golden_index_is_opened_and_searched(kind: str) -> None:
+    verify(folder(kind))
+    index = Index.open(folder(kind))
+    assert index.kind == kind
+    assert len(index) == 37
+    check(index, kind)
+
+
+@every_golden
+def test_a_golden_index_is_changed(kind: str, tmp_path: Path) -> None:
+    shutil.copytree(folder(kind), tmp_path / "a")
+    index = Index.open(tmp_path / "a")
+    before = index.settings
+    ids = ["new", "newer"] if index.info()["ids"] == "string" else [1, 2]
+    index.add(rows(2, seed=9), ids=ids)
+    index.update(ids[:1], rows(1, seed=3))
+    assert index.search(rows(1, seed=3), 1, rerank=None).distances.tolist() == [[0]]
+    assert index.remove(ids) == 2
+    index.compact()
+    assert index.settings == before
+    check(index, kind)
+    check(Index.open(tmp_path / "a"), kind)
+    index.verify()
+    assert leftovers(tmp_path / "a") == set()
+
+
+@every_golden
+def test_a_golden_index_is_what_its_manifest_says(kind: str) -> None:
+    """Read as docs/format.md has it, by nothing but numpy and JSON."""
+    manifest = json.loads((folder(kind) / "manifest.json").read_bytes())
+    assert (manifest["format"], manifest["version"]) == ("densehash index", 1)
+    content = manifest["content"]
+    assert content["kind"] == kind
+    ids: list[Any] = []
+    for segment in content["segments"]:
+        arrays = {name: np.load(folder(kind) / entry["file"]) for name, entry in segment.items()}
+        for name, entry in segment.items():
+            assert arrays[name].shape == tuple(entry["shape"])
+        there = np.delete(arrays["ids"], arrays.get("removed", []))
+        ids += [name.decode() if content["ids"] == "string" else name for name in there.tolist()]
+    assert sorted(ids) == expected(kind)["ids"]
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    from index_damage import signed
+
+    shutil.copytree(folder("flat"), tmp_path / "a")
+    path = tmp_path / "a" / "manifest.json"
+    path.write_bytes(signed({**json.loads(path.read_bytes()), "version": 2}))
+    for call in (lambda: Index.open(tmp_path / "a"), lambda: verify(tmp_path / "a")):
+        with pytest.raises(FileError, match="version 2 .* reads version 1"):
+            call()
+
+
+def test_golden_indexes_are_small() -> None:
+    assert sum(path.stat().st_size for path in DATA.rglob("*")) < 50_000
