@@ -13,6 +13,9 @@ BUILD_REQUIRES := "scikit-build-core>=0.11" "nanobind>=2.4" "cmake>=3.26" "ninja
 # What makes an installed package stale. Python files are not here: the install is editable.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
+# Tests on all cores; one takes over what another has not begun.
+PARALLEL := --numprocesses auto --dist worksteal
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-accuracy self-check sanitize clean
@@ -27,13 +30,13 @@ test: $(VENV)/.installed-test ## lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
 
 # Twenty minutes on two cores.
 soak: $(VENV)/.installed-test ## the index against its model, kills, faults and damage, ten times as long
