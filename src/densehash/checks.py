@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 
 from densehash.errors import InputError
 from densehash.source import Source
@@ -21,6 +22,7 @@ from densehash.source import Source
 __all__ = [
     "MAX_BYTES",
     "as_array",
+    "check_chance",
     "check_choice",
     "check_codes",
     "check_integer",
@@ -49,6 +51,25 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
         return np.asarray(values)
     except (TypeError, ValueError) as error:  # ragged lists, refusing objects
         raise InputError(f"{name} cannot be read as an array: {error}") from None
+
+
+def check_chance(random_state: int | RandomState | None) -> RandomState:
+    """The generator of a ``random_state``, as scikit-learn has it.
+
+    Examples
+    --------
+    >>> check_chance(0).randint(10)
+    5
+    >>> check_chance(-1)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: random_state cannot be used: Seed must be between 0 and 2**32 - 1
+    """
+    try:
+        state: RandomState = check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(f"random_state cannot be used: {error}") from None
+    return state
 
 
 def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from densehash.bits import MAX_BITS, bytes_for, pack
-from densehash.checks import check_integer
+from densehash.checks import check_chance, check_integer
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import Floats, Rows
@@ -162,11 +162,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return check_integer(self.verbose, "verbose", 0) > 0
 
     def _check_random_state(self) -> RandomState:
-        try:
-            state: RandomState = check_random_state(self.random_state)
-        except ValueError as error:
-            raise InputError(f"random_state cannot be used: {error}") from None
-        return state
+        return check_chance(self.random_state)
 
     def _check_rows(self, X: ArrayLike | Source) -> Rows:
         check_is_fitted(self)

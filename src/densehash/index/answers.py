@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.ids import keys_of, public_ids
+from densehash.index.ids import keys_of, no_ids, public_ids
 from densehash.index.kinds import Kind, Question
 from densehash.index.searching import Found, Request, named, nearest
 from densehash.index.segment import Segment
@@ -372,6 +372,6 @@ def no_hits(id_type: str, n_queries: int, k: int, rerank: str | None) -> Hits:
     >>> no_hits("int64", 1, 2, None)
     Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
     """
-    ids = np.zeros((n_queries, 0), np.int64 if id_type == "int64" else "S1")
+    ids = no_ids(id_type).reshape(n_queries, 0)
     distances = np.zeros((n_queries, 0), np.int32 if rerank is None else np.float32)
     return Hits(*_padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))

@@ -9,17 +9,16 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from densehash.checks import check_choice, check_integer
+from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
 from densehash.hashers import ITQ, Hasher
 from densehash.hashers.registry import hasher_named
 from densehash.index.grouping import Centers, n_groups_for
 from densehash.index.kinds import Flat, Grouped, Kind, Multi
 from densehash.index.lengths import UnitRows
-from densehash.index.segment import Rowset
-from densehash.index.state import VECTOR_TYPES, State
+from densehash.index.segment import VECTOR_TYPES, Rowset
+from densehash.index.state import State
 from densehash.rows import Rows
 from densehash.source import Source
 
@@ -126,11 +125,7 @@ def kind_for(
         return Multi(hasher.n_bits_, n_tables), reason
     n = n_groups_for(rows.n_rows) if n_groups is None else n_groups
     check_integer(n, "n_groups", 1, rows.n_rows)
-    try:
-        chance = check_random_state(random_state)
-    except ValueError as error:
-        raise InputError(f"random_state cannot be used: {error}") from None
-    return Grouped(Centers.learn(rows, n, chance)), reason
+    return Grouped(Centers.learn(rows, n, check_chance(random_state))), reason
 
 
 def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:

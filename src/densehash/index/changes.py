@@ -14,7 +14,7 @@ from densehash.index.ids import find, first_double
 from densehash.index.state import State
 from densehash.source import Source
 
-__all__ = ["after_ids", "check_new", "locate", "no_ids", "with_rows", "without_ids"]
+__all__ = ["after_ids", "check_new", "locate", "with_rows", "without_ids"]
 
 
 def with_rows(state: State, X: NDArray[Any] | Source, ids: NDArray[Any], verbose: int = 0) -> State:
@@ -102,14 +102,3 @@ def after_ids(ids: NDArray[Any]) -> int:
     if len(ids) == 0 or ids.dtype.kind == "S":
         return 0
     return min(int(ids.max()) + 1, np.iinfo(np.int64).max)
-
-
-def no_ids(id_type: str) -> NDArray[Any]:
-    """No ids, of a type.
-
-    Examples
-    --------
-    >>> no_ids("int64")
-    array([], dtype=int64)
-    """
-    return np.empty(0, np.int64 if id_type == "int64" else "S1")

@@ -155,8 +155,7 @@ class Centers:
             coarse = lloyd(
                 fine, random_centers(fine, n_coarse, state, "groups"), _PASSES
             ).centers.astype(np.float32)
-            away = 0.5 * np.einsum("ij,ij->i", self.centers, self.centers)
-            scores = coarse @ self.centers.T - away
+            scores = coarse @ self.centers.T - self._half_squares
             n_near = max(round(_NEAR * len(self)), 1)
             near = np.argpartition(-scores, n_near - 1, axis=1)[:, :n_near]
             self._levels = coarse, np.sort(near, axis=1)

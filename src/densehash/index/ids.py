@@ -20,6 +20,7 @@ __all__ = [
     "find",
     "first_double",
     "keys_of",
+    "no_ids",
     "public_ids",
     "shown",
     "type_of",
@@ -146,6 +147,17 @@ def first_double(ids: Ids) -> Any | None:
     ordered = np.sort(ids)
     doubles = ordered[1:][ordered[1:] == ordered[:-1]]
     return shown(doubles[0]) if len(doubles) else None
+
+
+def no_ids(id_type: str) -> NDArray[Any]:
+    """No ids, of a type.
+
+    Examples
+    --------
+    >>> no_ids("int64")
+    array([], dtype=int64)
+    """
+    return np.empty(0, np.int64 if id_type == "int64" else "S1")
 
 
 def keys_of(ids: Ids) -> NDArray[np.int64]:

@@ -21,12 +21,11 @@ from densehash.index.building import as_hashed, fitted, kept_type, kind_for
 from densehash.index.changes import (
     check_new,
     locate,
-    no_ids,
     with_rows,
     without_ids,
 )
 from densehash.index.filters import Filter, allowed_rows
-from densehash.index.ids import check_ids, public_ids, shown, type_of
+from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.requests import (
     USUAL_K,
@@ -735,9 +734,7 @@ class Index:
                 after = make(self._state)
                 if after is self._state:
                     return
-                content = content_of(after)
-                for name in CHECKED:  # these never change, and are not written again
-                    content[name] = change.content[name]
+                content = content_of(after, unchanged=change.content)
                 published = change.publish(content, checked=CHECKED)
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark

@@ -30,13 +30,21 @@ from densehash.bits import MAX_BITS, check_padding
 from densehash.checks import as_array, check_codes, check_integer, check_same_width, check_threads
 from densehash.errors import FileError, InputError
 from densehash.hamming import instruction_set
+from densehash.index.segment import MOST_ROWS
 
-__all__ = ["build_tables", "multi_probe", "multi_top_k", "multi_within", "n_tables_for"]
+__all__ = [
+    "MOST_PROBES",
+    "build_tables",
+    "multi_probe",
+    "multi_top_k",
+    "multi_within",
+    "n_tables_for",
+]
 
-_MOST_ROWS = 2**32 - 1  # rows are kept in 32 bits
 _MOST_SUBSTRING = 26  # bits: a table has an entry for each value of its substring
 _FEWEST_BITS = 8  # of a substring, by default
-_MOST_PROBES = 2**20
+MOST_PROBES = 2**20
+"""Values of a substring that are looked up in each table, at most."""
 _MOST_K = 2**48
 _PATIENCE = 1.0  # what tables may cost before a scan answers, in scans
 
@@ -95,8 +103,8 @@ def build_tables(
     packed = check_codes(codes)
     check_padding(packed, n_bits)
     n_tables = check_integer(n_tables, "n_tables", ceil(n_bits / _MOST_SUBSTRING), int(n_bits))
-    if len(packed) > _MOST_ROWS:
-        raise InputError(f"tables hold at most {_MOST_ROWS:,} codes, got {len(packed):,}")
+    if len(packed) > MOST_ROWS:
+        raise InputError(f"tables hold at most {MOST_ROWS:,} codes, got {len(packed):,}")
     return _native.build_tables(packed, int(n_bits), n_tables, check_threads(n_threads))
 
 
@@ -284,7 +292,7 @@ def multi_probe(
             starts,
             rows,
             _check_allowed(allowed, len(packed)),
-            check_integer(n_probes, "n_probes", 1, _MOST_PROBES),
+            check_integer(n_probes, "n_probes", 1, MOST_PROBES),
             check_integer(k, "k", 1, _MOST_K),
             check_threads(n_threads),
             instruction_set(),

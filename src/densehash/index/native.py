@@ -29,13 +29,12 @@ from densehash.checks import (
 )
 from densehash.errors import FileError, InputError
 from densehash.hamming import instruction_set
+from densehash.index.segment import MOST_ROWS, VECTOR_TYPES
+from densehash.truth import METRICS
 
 __all__ = ["nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
 
-_MOST_ROWS = 2**32 - 1  # positions are kept in 32 bits
 _MOST_K = 2**48
-_METRICS = ("l2", "cosine", "ip")
-_VECTOR_TYPES = tuple(map(np.dtype, ("float32", "float16", "uint8", "int8")))
 
 
 def nearest_groups(scores: ArrayLike, p: int, *, n_threads: int | None = None) -> NDArray[np.int32]:
@@ -191,7 +190,7 @@ def rerank(
     array([[2, 1]])
     """
     rows = _check_rows(as_array(vectors, "vectors"), "vectors")
-    if rows.dtype not in _VECTOR_TYPES or rows.ndim != 2:
+    if rows.dtype not in tuple(map(np.dtype, VECTOR_TYPES)) or rows.ndim != 2:
         raise InputError(
             "vectors must be float32, float16, uint8 or int8 of shape (n, d), "
             f"got {rows.dtype} of shape {rows.shape}"
@@ -212,7 +211,7 @@ def rerank(
             _check(positions, "positions", np.int64, 2, length=len(asked)),
             _check_ranks(ranks, len(rows)),
             check_integer(k, "k", 1, _MOST_K),
-            check_choice(metric, "metric", _METRICS),
+            check_choice(metric, "metric", METRICS),
             check_threads(n_threads),
             instruction_set(),
         )
@@ -306,8 +305,8 @@ def _check_ranks(ranks: ArrayLike | None, n_rows: int) -> NDArray[np.uint32] | N
 
 
 def _check_rows(array: NDArray[Any], name: str) -> NDArray[Any]:
-    if array.ndim and len(array) > _MOST_ROWS:
-        raise InputError(f"{name} must have at most {_MOST_ROWS:,} rows, got {len(array):,}")
+    if array.ndim and len(array) > MOST_ROWS:
+        raise InputError(f"{name} must have at most {MOST_ROWS:,} rows, got {len(array):,}")
     return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.index.answers import neighbours, neighbours_within
-from densehash.index.ids import find, keys_of, public_ids
+from densehash.index.ids import find, keys_of, no_ids, public_ids
 from densehash.index.kinds import Question
 from densehash.index.searching import Request
 from densehash.index.state import State
@@ -114,7 +114,7 @@ def near_duplicates(
             distances.append(near[kept])
             advance(len(own))
     if not firsts:
-        nothing = np.empty(0, np.int64 if state.id_type == "int64" else "S1")
+        nothing = no_ids(state.id_type)
         return Pairs(public_ids(np.stack([nothing, nothing], axis=1)), np.empty(0, np.float32))
     one, two, near = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(distances)
     one_keys, two_keys = keys_of(np.stack([one, two]))

@@ -118,7 +118,7 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
             10 * k, min(max(round(math.sqrt(state.n_live)), _FEWEST_CANDIDATES), _MOST_CANDIDATES)
         )
     )
-    return max(min(n, state.n_live), 1) if n >= k else max(min(k, state.n_live), 1)
+    return max(min(max(n, k), state.n_live), 1)
 
 
 def question_of(

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 
-__all__ = ["MOST_ROWS", "Rowset", "Segment", "joined"]
+__all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "joined"]
 
 MOST_ROWS = 2**32 - 1
 """Rows of one segment: ranks are kept in 32 bits."""
+
+VECTOR_TYPES = ("float32", "float16", "uint8", "int8")
+"""Types in which vectors are kept."""
 
 
 def _none_removed() -> NDArray[np.uint32]:

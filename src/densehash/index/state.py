@@ -18,21 +18,17 @@ from densehash.index.grouping import Centers
 from densehash.index.ids import IdType
 from densehash.index.kinds import Flat, Grouped, Kind, Multi
 from densehash.index.kinds.kind import check_stored
-from densehash.index.segment import MOST_ROWS, Rowset, Segment, joined
+from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
 from densehash.truth import METRICS
 
 __all__ = [
     "CHECKED",
-    "VECTOR_TYPES",
     "Settings",
     "State",
     "content_of",
     "state_from",
     "with_segments_of",
 ]
-
-VECTOR_TYPES = ("float32", "float16", "uint8", "int8")
-"""Types in which vectors are kept."""
 
 CHECKED = ("hasher", "kind_settings")
 """Parts of the content whose checksums are looked at whenever an index is opened."""
@@ -126,8 +122,14 @@ class State:
         return replace(self, segments=(*segments, self.segment_of(new)), next_id=next_id)
 
 
-def content_of(state: State) -> dict[str, Any]:
+def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What a file holds of an index: numbers, texts and arrays.
+
+    Parameters
+    ----------
+    state : the index
+    unchanged : the content of a file of this index, from which the parts in CHECKED are taken:
+        they never change, and an array that is a file already is not written again
 
     Examples
     --------
@@ -135,10 +137,15 @@ def content_of(state: State) -> dict[str, Any]:
     >>> content_of(Index.build(np.eye(8), n_bits=8)._state)["kind"]
     'flat'
     """
-    hasher = state_of(state.hasher)
+    if unchanged is None:
+        hasher = state_of(state.hasher)
+        unchanged = {
+            "kind_settings": dict(state.kind.settings()),
+            "hasher": {"description": hasher.description, "arrays": hasher.arrays},
+        }
     return {
         "kind": state.kind.name,
-        "kind_settings": dict(state.kind.settings()),
+        "kind_settings": unchanged["kind_settings"],
         "metric": state.metric,
         "n_bits": state.hasher.n_bits_,
         "n_features": state.hasher.n_features_in_,
@@ -150,7 +157,7 @@ def content_of(state: State) -> dict[str, Any]:
             "candidates": state.settings.candidates,
             "probes": state.settings.probes,
         },
-        "hasher": {"description": hasher.description, "arrays": hasher.arrays},
+        "hasher": unchanged["hasher"],
         "segments": [_content_of_segment(segment) for segment in state.segments],
     }
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from densehash.index.kinds.kind import Allowed, Candidates, Kind, Question, check_stored
 from densehash.index.multi_tables import (
+    MOST_PROBES,
     build_tables,
     multi_probe,
     multi_top_k,
@@ -25,8 +26,6 @@ from densehash.index.multi_tables import (
 from densehash.index.segment import Segment
 
 __all__ = ["Multi"]
-
-_MOST_PROBES = 2**20  # of each table; they are all that matter, and more than most tables have
 
 
 class Multi(Kind):
@@ -75,7 +74,7 @@ class Multi(Kind):
                 asked.margins,
                 segment.codes,
                 *tables,
-                min(asked.probes, _MOST_PROBES),
+                min(asked.probes, MOST_PROBES),
                 n,
                 n_threads=asked.n_threads,
             )
