@@ -19,13 +19,6 @@ constexpr size_t kChunkBytes = 262144;
 constexpr size_t kBatchBytes = 4 * 1024 * 1024;
 // Counts of a task are 32 bits wide.
 constexpr size_t kMostCodes = size_t{1} << 31;
-// Work that pays for the start of another thread: bytes looked up.
-constexpr double kWorkOfThread = 4e6;
-
-size_t worth_starting(const Control& control, double n_lookups) {
-  return static_cast<size_t>(
-      std::min(static_cast<double>(control.n_threads()), 1 + n_lookups / kWorkOfThread));
-}
 
 // The first BYTES bytes, the first of them lowest.
 template <size_t BYTES>
@@ -139,7 +132,7 @@ void count_relevant(const Tables& tables, Codes codes, const Relevant& relevant,
   constexpr int64_t kStep = 4096, kAhead = 16;
   const double n_lookups =
       static_cast<double>(relevant.limits[tables.count]) * static_cast<double>(codes.bytes);
-  control.run(worth_starting(control, n_lookups), tables.count, [&](size_t q, size_t worker) {
+  control.run(control.worth_starting(n_lookups), tables.count, [&](size_t q, size_t worker) {
     const uint16_t* of_query = tables.of(q);
     int64_t* counts = relevant.counts + q * tables.n_levels;
     const int64_t end = relevant.limits[q + 1];
@@ -161,8 +154,8 @@ void table_histogram(const Tables& tables, Codes codes, const Relevant* relevant
                      Control& control, int64_t* counts) {
   if (tables.count == 0 || codes.count == 0) return;
   const size_t n_workers =
-      worth_starting(control, static_cast<double>(tables.count) *
-                                  static_cast<double>(codes.count * codes.bytes));
+      control.worth_starting(static_cast<double>(tables.count) *
+                             static_cast<double>(codes.count * codes.bytes));
   // A batch to a thread; where there are too few, a part of the codes to a thread.
   const size_t fitting = std::max(kBatchBytes / Lookups::bytes_a_query(tables), size_t{1});
   const size_t even = (tables.count + n_workers - 1) / n_workers;

@@ -10,13 +10,6 @@ namespace {
 
 // Queries that a thread takes at a time.
 constexpr size_t kQueries = 16;
-// Work that pays for the start of another thread: bytes read.
-constexpr double kWorkOfThread = 4e6;
-
-size_t worth_starting(const Control& control, double bytes) {
-  return static_cast<size_t>(
-      std::min(static_cast<double>(control.n_threads()), 1 + bytes / kWorkOfThread));
-}
 
 }  // namespace
 
@@ -28,7 +21,7 @@ void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size
   const double bytes =
       static_cast<double>(n_queries) * static_cast<double>(n_groups * sizeof *scores);
   const size_t n_tasks = (n_queries + kQueries - 1) / kQueries;
-  control.run(worth_starting(control, bytes), n_tasks, [&](size_t task, size_t worker) {
+  control.run(control.worth_starting(bytes), n_tasks, [&](size_t task, size_t worker) {
     Least least(n_groups, p);
     const size_t end = std::min((task + 1) * kQueries, n_queries);
     for (size_t q = task * kQueries; q < end; ++q) {
@@ -73,7 +66,7 @@ void top_k_in_groups(const Kernels& kernels, Codes queries, const Groups& groups
   const double bytes = static_cast<double>(queries.count * p) *
                        static_cast<double>(groups.codes.count * queries.bytes) /
                        static_cast<double>(std::max<size_t>(groups.count, 1));
-  const size_t n_workers = worth_starting(control, bytes);
+  const size_t n_workers = control.worth_starting(bytes);
   std::vector<std::unique_ptr<Nearest>> workers(n_workers);
   const size_t n_tasks = (queries.count + kQueries - 1) / kQueries;
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {

@@ -1,6 +1,7 @@
 // Threads for the length of one call: nothing outlives it, so a fork finds nothing to inherit.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -25,6 +26,11 @@ class Control {
       : n_threads_(n_threads), interrupted_(std::move(interrupted)) {}
 
   size_t n_threads() const { return n_threads_; }
+  // How many threads are worth their start for so many bytes of work: codes read times queries.
+  size_t worth_starting(double bytes) const {
+    return static_cast<size_t>(
+        std::min(static_cast<double>(n_threads_), 1 + bytes / kWorkOfThread));
+  }
   bool was_interrupted() const { return was_interrupted_; }
 
   // To be called every few microseconds of work or less often.
@@ -89,6 +95,7 @@ class Control {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPatience{100};
+  static constexpr double kWorkOfThread = 4e6;
 
   void look_for_interrupt() {
     const auto now = Clock::now();

@@ -14,29 +14,23 @@ namespace densehash {
 constexpr size_t kBatchBytes = 4 * 1024 * 1024;
 // Codes that a thread takes at a time.
 constexpr size_t kChunk = 32768;
-// Work that pays for the start of another thread: bytes of codes times queries.
-constexpr double kWorkOfThread = 4e6;
-
-// How many threads are worth their start.
-inline size_t worth_starting(const Control& control, double n_pairs, size_t bytes) {
-  return static_cast<size_t>(std::min(static_cast<double>(control.n_threads()),
-                                      1 + n_pairs * static_cast<double>(bytes) / kWorkOfThread));
-}
 
 // How many queries fit one batch, in whole groups.
 inline size_t fitting(size_t bytes_a_query) {
   return std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
 }
 
-inline double n_pairs(const Codes& queries, const Codes& codes) {
-  return static_cast<double>(queries.count) * static_cast<double>(codes.count);
+// Bytes that are compared when every query meets every code.
+inline double n_bytes(const Codes& queries, const Codes& codes) {
+  return static_cast<double>(queries.count) * static_cast<double>(codes.count) *
+         static_cast<double>(codes.bytes);
 }
 
 // How the queries are cut into batches and the codes into ranges.
 struct Plan {
   Plan(Codes queries, Codes codes, size_t most_in_batch, const Control& control)
       : queries(queries), codes(codes),
-        n_workers(worth_starting(control, n_pairs(queries, codes), codes.bytes)) {
+        n_workers(control.worth_starting(n_bytes(queries, codes))) {
     // As many rounds of batches, one for each thread, as there must be, if they come out even.
     const size_t in_round = n_workers * most_in_batch;
     const size_t n_rounds = (queries.count + in_round - 1) / in_round;

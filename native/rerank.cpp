@@ -16,8 +16,6 @@ namespace {
 
 // Queries that a thread takes at a time.
 constexpr size_t kQueries = 16;
-// Work that pays for the start of another thread: bytes read.
-constexpr double kWorkOfThread = 4e6;
 
 // Compares the candidates' rows. They lie far apart in memory: each is asked for while others are
 // compared. Not inlined, since it needs all registers.
@@ -125,8 +123,7 @@ void rerank_by(const Measure& measure, const typename Measure::Row* rows, size_t
   const auto order = order_of(candidates);
   const double bytes = static_cast<double>(candidates.n_queries * candidates.each) *
                        static_cast<double>(width * sizeof *rows);
-  const size_t n_workers = static_cast<size_t>(
-      std::min(static_cast<double>(control.n_threads()), 1 + bytes / kWorkOfThread));
+  const size_t n_workers = control.worth_starting(bytes);
   std::vector<std::unique_ptr<Worker<Measure>>> workers(n_workers);
   const size_t n_tasks = (candidates.n_queries + kQueries - 1) / kQueries;
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {

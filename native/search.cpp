@@ -112,7 +112,7 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
   if (queries.count == 0 || codes.count == 0) return;
   const size_t n_blocks = (codes.count + kCodes - 1) / kCodes;
   const size_t n_tasks = n_blocks * ((queries.count + kQueries - 1) / kQueries);
-  const size_t n_workers = worth_starting(control, n_pairs(queries, codes), codes.bytes);
+  const size_t n_workers = control.worth_starting(n_bytes(queries, codes));
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
     const size_t first = task % n_blocks * kCodes, first_query = task / n_blocks * kQueries;
@@ -180,8 +180,9 @@ struct Histogram {
 void count_singly(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
                   const std::vector<char>& wanted, Control& control) {
   constexpr int64_t kStep = 4096;
-  const double n_compared = static_cast<double>(relevant.limits[queries.count]);
-  const size_t n_workers = worth_starting(control, n_compared, codes.bytes);
+  const double bytes =
+      static_cast<double>(relevant.limits[queries.count]) * static_cast<double>(codes.bytes);
+  const size_t n_workers = control.worth_starting(bytes);
   control.run(n_workers, queries.count, [&](size_t q, size_t worker) {
     if (!wanted[q]) return;
     int64_t* counts = relevant.counts + q * (codes.bits() + 1);

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from densehash import disk
 from densehash.errors import DensehashError
 from densehash.index import Index
-from densehash.index.store.manifest import MANIFEST
+from densehash.store.manifest import MANIFEST
 
 Say = Callable[[Any], None]
 

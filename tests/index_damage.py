@@ -17,8 +17,8 @@ from index_cases import rows
 
 from densehash.errors import DensehashError, FileError
 from densehash.index import Index
-from densehash.index.store import verify
-from densehash.index.store.manifest import MANIFEST
+from densehash.store import verify
+from densehash.store.manifest import MANIFEST
 
 QUERIES = rows(3, seed=5)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.store.manifest import MANIFEST, Entry, decode, entries_of
+from densehash.store.manifest import MANIFEST, Entry, decode, entries_of
 
 Edit = Callable[[dict[str, Any]], Any]
 

@@ -23,7 +23,7 @@ from test_cli import run
 from densehash import cli
 from densehash.datasets import write_vectors
 from densehash.index import Index
-from densehash.index.store.manifest import MANIFEST
+from densehash.store.manifest import MANIFEST
 
 COMMANDS = ("add", "build", "compact", "info", "remove", "search", "tune", "verify")
 N = 200

@@ -33,7 +33,7 @@ from index_children import Server, planned, save_next, step
 
 from densehash.errors import FileError
 from densehash.index import Index
-from densehash.index.store import verify
+from densehash.store import verify
 
 SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
 
@@ -265,7 +265,7 @@ def saved(
     index.remove(ids[5:9])
     with monkeypatch.context() as patch:
         if mapped:
-            patch.setattr("densehash.index.store.folder._SMALL", 0)
+            patch.setattr("densehash.store.folder._SMALL", 0)
         index.save(path)
     verify(path)
 

@@ -14,7 +14,7 @@ from index_golden import DATA, GOLDEN, answers, folder
 
 from densehash.errors import FileError
 from densehash.index import Index
-from densehash.index.store import verify
+from densehash.store import verify
 
 every_golden = pytest.mark.parametrize("kind", GOLDEN)
 

@@ -18,6 +18,7 @@ ROOMS = {
     "parallel": set(),
     "progress": set(),
     "disk": {"errors", "progress"},
+    "store": {"disk", "errors", "progress", "source"},
     "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"},
@@ -25,8 +26,8 @@ ROOMS = {
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "disk", "errors", "hamming", "hashers", "kmeans"),
-        *("progress", "rows", "source", "truth"),
+        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans"),
+        *("progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "progress", "source"},
     "report": {"disk", "errors"},
@@ -37,7 +38,7 @@ ROOMS = {
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
         *("__init__", "bits", "checks", "datasets", "demo", "disk", "errors", "hamming", "index"),
-        *("paper", "progress", "report", "source"),
+        *("paper", "progress", "report", "source", "store"),
     },
     "__init__": {"bits", "errors", "hamming", "hashers", "index"},
 }

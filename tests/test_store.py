@@ -20,8 +20,8 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError, InputError
-from densehash.index.store import Store, verify
-from densehash.index.store.arrays import header_of
+from densehash.store import Store, verify
+from densehash.store.arrays import header_of
 from densehash.source import Source
 
 

@@ -16,8 +16,8 @@ import pytest
 from store_cases import Edit, edit, entries, files_of, put, rows, signed, small
 
 from densehash.errors import FileError
-from densehash.index.store import Store, verify
-from densehash.index.store.manifest import MANIFEST, MOST_BYTES, Manifest, decode, encode
+from densehash.store import Store, verify
+from densehash.store.manifest import MANIFEST, MOST_BYTES, Manifest, decode, encode
 
 HERE = Path(MANIFEST)
 
@@ -326,7 +326,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def test_ten_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("densehash.index.store.folder._SMALL", 250)  # or maps would be large
+    monkeypatch.setattr("densehash.store.folder._SMALL", 250)  # or maps would be large
     chance = random.Random(0)
     folder = tmp_path / "a"
     store = Store.create(folder, {"n": 3, "checked": rows(30), "mapped": rows(100)})

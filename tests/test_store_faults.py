@@ -23,9 +23,9 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.index.store import Store, arrays, folder, verify
-from densehash.index.store.arrays import open_array
-from densehash.index.store.manifest import MANIFEST
+from densehash.store import Store, arrays, folder, verify
+from densehash.store.arrays import open_array
+from densehash.store.manifest import MANIFEST
 
 
 def changed(content: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +289,7 @@ WRITER = textwrap.dedent("""
     # Forks a writer for each line that comes in, so that each begins without imports.
     import os, sys
     import numpy as np
-    from densehash.index.store import Store
+    from densehash.store import Store
 
     def numbered(n):
         size = 20_000 if n % 2 else 50

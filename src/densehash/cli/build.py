@@ -17,8 +17,8 @@ from densehash.cli.text import facts
 from densehash.datasets import open_vectors
 from densehash.errors import FileError
 from densehash.index import Index
-from densehash.index.store import Store
-from densehash.index.store.manifest import MANIFEST
+from densehash.store import Store
+from densehash.store.manifest import MANIFEST
 
 __all__: list[str] = []
 

@@ -15,7 +15,7 @@ from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson
 from densehash.cli.text import facts
 from densehash.index import Index
-from densehash.index.store.manifest import VERSION
+from densehash.store.manifest import VERSION
 
 __all__ = ["describe", "in_words"]
 

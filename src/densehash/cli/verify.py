@@ -6,8 +6,8 @@ from densehash.cli.app import app, examples
 from densehash.cli.arguments import IndexPath
 from densehash.cli.text import say
 from densehash.index import Index
-from densehash.index.store import verify
-from densehash.index.store.manifest import MANIFEST, decode, entries_of
+from densehash.store import verify
+from densehash.store.manifest import MANIFEST, decode, entries_of
 
 __all__: list[str] = []
 

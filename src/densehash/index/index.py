@@ -45,7 +45,7 @@ from densehash.index.state import (
     state_from,
     with_segments_of,
 )
-from densehash.index.store import Store
+from densehash.store import Store
 from densehash.index.tuning import Tuning, tune
 from densehash.rows import Rows
 from densehash.source import Source

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError, InputError
-from densehash.index.store.manifest import HEADER_BYTES, Entry, item_size
+from densehash.store.manifest import HEADER_BYTES, Entry, item_size
 from densehash.source import Source
 
 __all__ = ["check_file", "header_of", "open_array", "open_regular", "plan_array", "write_array"]

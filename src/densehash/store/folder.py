@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError, InputError
-from densehash.index.store.arrays import (
+from densehash.store.arrays import (
     Array,
     check_file,
     open_array,
@@ -28,7 +28,7 @@ from densehash.index.store.arrays import (
     plan_array,
     write_array,
 )
-from densehash.index.store.manifest import (
+from densehash.store.manifest import (
     DEEPEST,
     MANIFEST,
     MOST_BYTES,

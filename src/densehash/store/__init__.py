@@ -1,5 +1,5 @@
 """A folder of arrays that changes as a whole or not at all: ``docs/format.md`` has every byte."""
 
-from densehash.index.store.folder import Change, Store, verify
+from densehash.store.folder import Change, Store, verify
 
 __all__ = ["Change", "Store", "verify"]
