@@ -20,9 +20,9 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError, InputError
+from densehash.source import Source
 from densehash.store import Store, verify
 from densehash.store.arrays import header_of
-from densehash.source import Source
 
 
 @pytest.fixture(autouse=True)

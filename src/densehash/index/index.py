@@ -45,10 +45,10 @@ from densehash.index.state import (
     state_from,
     with_segments_of,
 )
-from densehash.store import Store
 from densehash.index.tuning import Tuning, tune
 from densehash.rows import Rows
 from densehash.source import Source
+from densehash.store import Store
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError, InputError
-from densehash.store.manifest import HEADER_BYTES, Entry, item_size
 from densehash.source import Source
+from densehash.store.manifest import HEADER_BYTES, Entry, item_size
 
 __all__ = ["check_file", "header_of", "open_array", "open_regular", "plan_array", "write_array"]
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError, InputError
+from densehash.progress import bar
+from densehash.source import Source
 from densehash.store.arrays import (
     Array,
     check_file,
@@ -39,8 +41,6 @@ from densehash.store.manifest import (
     encode,
     entries_of,
 )
-from densehash.progress import bar
-from densehash.source import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
