@@ -18,7 +18,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-accuracy self-check sanitize clean
+.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss a
 # Twenty minutes on two cores.
 bench-index: $(VENV)/.installed-bench ## the index against faiss, hnswlib, usearch and scikit-learn
 	$(BIN)/python bench/index.py --out build/index --json build/index/records.json
+
+# Forty minutes on two cores, and 4 GB of disk; FOLDER= keeps the files of rows for the next time.
+FOLDER ?= build/scale
+bench-scale: $(VENV)/.installed-bench ## files larger than memory, and workers of Dask
+	$(BIN)/python bench/scale.py --folder $(FOLDER)
+	$(BIN)/python bench/billion.py
 
 # An hour and a half on two cores; RECORDS= makes it go on where it was cut.
 RECORDS ?= build/accuracy.jsonl

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from densehash import rows
+from densehash.rows import local as rows
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import index_damage
 import numpy as np
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import DensehashError
-from densehash.index import Index
+from densehash.index import Index, placing
 from densehash.store.manifest import MANIFEST
 
 Say = Callable[[Any], None]
@@ -178,11 +179,16 @@ def step(index: Index) -> int:
     return int(index.info()["generation"])
 
 
-def save_next(kind: str, path: Path) -> int:
+def save_next(kind: str, path: Path, *, in_pieces: bool = False) -> int:
     """Replace what is in a folder by an index of the next generation."""
     generation = Index.open(path).info()["generation"] if (path / MANIFEST).exists() else 0
     now = planned(generation + 1)
-    build(kind, np.array([*now.values()]), [*now]).save(path)
+    X, ids = np.array([*now.values()]), [*now]
+    if in_pieces:
+        with mock.patch.object(placing, "PIECE_BYTES", 500):
+            build(kind, X, ids, path=path)
+    else:
+        build(kind, X, ids).save(path)
     return int(generation) + 1
 
 
@@ -222,6 +228,13 @@ def save(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
     with Deadly(at).at_work():
         for _ in range(count):
             say(save_next(kind, Path(path)))
+
+
+def build_there(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
+    """The same by an index that is built in the folder, piece by piece."""
+    with Deadly(at).at_work():
+        for _ in range(count):
+            say(save_next(kind, Path(path), in_pieces=True))
 
 
 # --- together -----------------------------------------------------------------------------------
@@ -331,7 +344,10 @@ def answers(index: Index, asked: NDArray[Any], report: Any) -> None:
 
 TASKS: dict[str, Callable[..., None]] = {
     task.__name__: task
-    for task in (change, save, readers, writers, index_damage.mutate, index_damage.lie)
+    for task in (
+        *(change, save, build_there, readers, writers),
+        *(index_damage.mutate, index_damage.lie),
+    )
 }
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from densehash import rows
 from densehash.errors import InputError
 from densehash.kmeans import Groups, lloyd, nearest_center, random_centers
 from densehash.rows import Rows
+from densehash.rows import local as rows
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "densehash"
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {
     "errors": set(),
-    "source": set(),
-    "checks": {"errors", "source"},
+    "source": {"errors"},
+    "stream": {"errors", "source"},
+    "checks": {"errors", "source", "stream"},
     "bits": {"checks", "errors"},
     "hamming": {"_native", "bits", "checks", "errors"},
     "parallel": set(),
@@ -21,24 +22,31 @@ ROOMS = {
     "store": {"disk", "errors", "progress", "source"},
     "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
-    "hashers": {"bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"},
-    "truth": {"checks", "errors", "parallel", "progress", "source"},
+    "hashers": {
+        *("bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"),
+        "store",
+    },
+    "truth": {"checks", "errors", "parallel", "progress", "rows", "source"},
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
         *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans"),
         *("progress", "rows", "source", "store", "truth"),
     },
-    "datasets": {"checks", "disk", "errors", "progress", "source"},
+    "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
         *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
-        *("metrics", "parallel", "progress", "report", "source", "truth"),
+        *("metrics", "parallel", "progress", "report", "rows", "source", "truth"),
+    },
+    "distributed": {
+        *("checks", "datasets", "disk", "errors", "hashers", "index", "rows", "source", "store"),
+        "truth",
     },
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
-        *("__init__", "bits", "checks", "datasets", "demo", "disk", "errors", "hamming", "index"),
-        *("paper", "progress", "report", "source", "store"),
+        *("__init__", "bits", "checks", "datasets", "demo", "disk", "distributed", "errors"),
+        *("hamming", "hashers", "index", "paper", "progress", "report", "source", "store"),
     },
     "__init__": {"bits", "errors", "hamming", "hashers", "index"},
 }

@@ -65,6 +65,7 @@ def test_the_package_shows_its_public_names_and_no_others() -> None:
         "__version__",
         "bits",
         "hamming",
+        "load_hasher",
         "pack",
         "unpack",
     }

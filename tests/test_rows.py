@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,11 +14,14 @@ import numpy as np
 import pytest
 from numpy.random import RandomState
 from numpy.typing import NDArray
+from row_cases import InChunks
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from densehash import parallel, progress, rows
+from densehash import parallel, progress
 from densehash.errors import InputError
-from densehash.rows import Rows, tree_reduce
+from densehash.rows import Rows, mapped, tree_reduce
+from densehash.rows import local as rows
+from densehash.rows.mapped import unmapped
 
 
 @pytest.fixture
@@ -74,7 +79,7 @@ def test_wide_answers_make_short_blocks(monkeypatch: pytest.MonkeyPatch, width: 
         lambda block, _: [len(block)], lambda one, two: one + two, width=width
     )
     assert sum(lengths) == 100
-    assert lengths[0] == 200 // max(width, 2)
+    assert lengths[0] == {1: 64, 5: 32, 50: 4}[width]  # powers of two
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -127,13 +132,13 @@ def test_a_bad_row_is_found_in_every_pass() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_every_block_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked, is_fine = [], rows._is_fine
+    checked, is_fine = [], rows.is_fine
 
     def count(block: NDArray[Any]) -> bool:
         checked.append(len(block))
         return is_fine(block)
 
-    monkeypatch.setattr(rows, "_is_fine", count)
+    monkeypatch.setattr(rows, "is_fine", count)
     every = Rows(number(95))
     for _ in range(3):
         every.for_each(lambda block, start: None)
@@ -207,25 +212,127 @@ def test_the_tree_keeps_the_order(n: int) -> None:
     assert tree_reduce(iter(words), lambda one, two: one + two) == "".join(words)
 
 
-def test_the_tree_has_sixteen_branches() -> None:
+def test_the_tree_has_two_branches() -> None:
     def join(one: str, two: str) -> str:
-        return f"{one}{two}" if two == "." else f"({one})({two})"
+        return f"({one}{two})"
 
-    def nested(answers: list[Any]) -> Any:
-        """What the tree is by definition: groups of sixteen, until one is left."""
+    def nested(answers: list[str]) -> str:
+        """What the tree is by definition: pairs, until one is left."""
         while len(answers) > 1:
-            groups = [answers[at : at + 16] for at in range(0, len(answers), 16)]
-            answers = [_fold(group) for group in groups]
+            pairs = [answers[at : at + 2] for at in range(0, len(answers), 2)]
+            answers = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return answers[0]
-
-    def _fold(group: list[Any]) -> Any:
-        folded = group[0]
-        for answer in group[1:]:
-            folded = join(folded, answer)
-        return folded
 
     for n in (*range(1, 35), 255, 256, 257, 271, 273, 600, 5000):
         assert tree_reduce(iter(["."] * n), join) == nested(["."] * n)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("chunks", [(23,), (10, 13), (3, 0, 11, 9), (1,) * 23])
+def test_blocks_do_not_cross_from_one_part_to_the_next(chunks: tuple[int, ...]) -> None:
+    source = InChunks(number(23), chunks)
+    lengths: list[int] = []
+    Rows(source).for_each(lambda block, _: lengths.append(len(block)))
+    expected = [min(10, n - at) for n in chunks for at in range(0, n, 10)]
+    assert sorted(lengths) == sorted(expected)
+
+    def join(one: str, two: str) -> str:
+        return f"({one}{two})"
+
+    parts, at = [], 0
+    for n in chunks:
+        parts.append([str(start) for start in range(at, at + n, 10)])
+        at += n
+    trees = [tree_reduce(iter(part), join) for part in parts if part]
+    found = Rows(source).map_reduce(lambda _, start: str(start), join)
+    assert found == tree_reduce(iter(trees), join)
+
+
+def test_parts_of_a_power_of_two_do_not_change_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MOST_BLOCK_ROWS", 8)
+
+    def tree_of(*chunks: int) -> str:
+        every = Rows(InChunks(number(100), chunks))
+        return every.map_reduce(lambda _, start: str(start), lambda one, two: f"({one}{two})")
+
+    whole = tree_of(100)
+    assert tree_of(*(8,) * 12, 4) == whole
+    assert tree_of(*(16,) * 6, 4) == whole
+    assert tree_of(64, 36) == whole
+    assert tree_of(24, 24, 24, 28) != whole
+
+
+def test_the_file_is_read_while_a_single_thread_computes() -> None:
+    """The next block is asked for before the current one is done, even by one thread."""
+    reading = threading.Event()
+
+    class Slow(InChunks):
+        def __getitem__(self, at: Any) -> NDArray[Any]:
+            if isinstance(at, slice) and at.start >= 8192:
+                reading.set()
+            return super().__getitem__(at)
+
+    def wait(block: NDArray[Any], start: int) -> int:
+        assert start > 0 or reading.wait(timeout=20)
+        return len(block)
+
+    n = 3 * 8192
+    with threadpool_limits(1, user_api="blas"):
+        assert Rows(Slow(number(n), (n,))).map_reduce(wait, lambda one, two: one + two) == n
+
+
+# --- memory maps --------------------------------------------------------------------------
+
+
+def test_maps_are_read_in_parts_and_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "a.npy", number(5000, 8))
+    opened = np.load(tmp_path / "a.npy", mmap_mode="r")
+    monkeypatch.setattr(mapped, "_MOST_HELD", 1 << 17)
+    source = unmapped(opened[::2])
+    assert isinstance(source, mapped.MappedRows)
+    np.testing.assert_array_equal(source[10:4000], number(5000, 8)[::2][10:4000])
+    positions = np.array([0, 3, 700, 2499])
+    np.testing.assert_array_equal(source[positions], number(5000, 8)[::2][positions])
+    assert source[positions[:0]].shape == (0, 8)
+    before = np.array(opened)
+    Rows(opened).for_each(lambda *_: None)
+    np.testing.assert_array_equal(opened, before)
+
+
+def test_changes_in_a_private_map_are_not_given_back(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((100_000, 16)))
+    private = np.load(tmp_path / "a.npy", mmap_mode="c")
+    private[:] = 1.0
+    for view in (private, private[5:], np.asarray(private)):
+        Rows(view).for_each(lambda *_: None)
+        assert unmapped(view) is view
+    assert float(private.min()) == 1.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc tells the memory in use")
+def test_a_pass_over_a_map_does_not_hold_it(tmp_path: Path) -> None:
+    code = """
+import sys
+import numpy as np
+from densehash.rows import Rows
+
+def resident(name):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(name)) * 1024
+
+X = np.lib.format.open_memmap(sys.argv[1], mode="r")
+before = resident("VmHWM")
+Rows(X).map_reduce(lambda block, start: block.sum(), np.add)
+Rows(X).sample(5000, np.random.RandomState(0))
+print(resident("VmHWM") - before)
+"""
+    path = tmp_path / "big.npy"
+    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(4_000_000, 128))[::999] = 1
+    command = [sys.executable, "-c", code, str(path)]
+    held = int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert held < 200e6  # of 512 MB
 
 
 def test_a_tree_of_nothing_is_an_error() -> None:

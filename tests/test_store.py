@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from store_cases import assert_equal, entries, files_of, rows, small
 from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.source import Source
-from densehash.store import Store, verify
+from densehash.store import Store, folder, verify
 from densehash.store.arrays import header_of
 
 
@@ -404,6 +405,181 @@ def test_relative_paths_do_not_follow_the_process(
     with store.change() as change:
         change.publish({"n": 2})
     assert Store.open(tmp_path / "a").content == {"n": 2}
+
+
+def test_creating_shows_nothing_until_it_is_published(tmp_path: Path) -> None:
+    reader = Store.create(tmp_path / "a", small())
+    with Store.creating(tmp_path / "a") as change:
+        assert change.content == {}
+        part = change.stage(rows(40_000), "x")
+        assert_equal(Store.open(tmp_path / "a").content, small())
+        assert not reader.refresh()
+        with (
+            pytest.raises(FileError, match="another process writes"),
+            reader.change(timeout=0),
+        ):
+            pass
+        with pytest.raises(InputError, match="nothing was published"):
+            _ = change.store
+        content = change.publish({"n": 1, "x": part})
+        assert_equal(content, {"n": 1, "x": rows(40_000)})
+        assert_equal(change.content, content)
+        change.publish({**change.content, "n": 2})
+    assert change.store.generation == 3
+    assert_equal(reader.content, small())
+    assert_equal(Store.open(tmp_path / "a").content, {"n": 2, "x": rows(40_000)})
+    with change.store.change() as again:
+        again.publish({"n": 3})
+    assert reader.refresh()
+    assert reader.content == {"n": 3}
+
+
+@pytest.mark.parametrize("error", [None, OSError("of a file that was read"), KeyboardInterrupt()])
+@pytest.mark.parametrize("there", ["nothing", "a folder", "an index"])
+def test_creating_without_publishing_leaves_nothing(
+    tmp_path: Path, error: BaseException | None, there: str
+) -> None:
+    if there == "a folder":
+        (tmp_path / "a").mkdir()
+    elif there == "an index":
+        Store.create(tmp_path / "a", small())
+    before = {path.relative_to(tmp_path): path.is_file() for path in tmp_path.rglob("*")}
+
+    def create() -> None:
+        with Store.creating(tmp_path / "a") as change:
+            change.stage(rows(9), "x")
+            change.stage(rows(40_000), "y")
+            if error is not None:
+                raise error
+
+    if error is None:
+        create()
+    else:
+        with pytest.raises(type(error)) as raised:
+            create()
+        assert raised.value is error  # it says what it said
+    assert {path.relative_to(tmp_path): path.is_file() for path in tmp_path.rglob("*")} == before
+    if there == "an index":
+        assert_equal(Store.open(tmp_path / "a").content, small())
+        verify(tmp_path / "a")
+
+
+def test_an_error_after_publishing_takes_nothing_back(tmp_path: Path) -> None:
+    with suppress(ZeroDivisionError), Store.creating(tmp_path / "a") as change:
+        change.publish({"n": 1, "x": rows(3)})
+        change.stage(rows(3), "y")
+        raise ZeroDivisionError
+    assert_equal(Store.open(tmp_path / "a").content, {"n": 1, "x": rows(3)})
+    assert len(list((tmp_path / "a").glob("*.npy"))) == 1
+
+
+# --- staged -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 3, 40_000])
+def test_what_is_staged_is_published_as_it_is(
+    tmp_path: Path, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "a", {"n": 0})
+    with store.change() as change:
+        staged = [change.stage(rows(n, seed), "part") for seed in range(3)]
+        for seed, array in enumerate(staged):
+            assert_equal(array, rows(n, seed))
+        files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.npy")}
+        assert len(files) == 3
+        assert all(re.fullmatch("[0-9a-f]{16}-part.npy", name) for name in files)
+        with monkeypatch.context() as patch:
+            patch.setattr(folder, "write_array", lambda *_: pytest.fail("it was written again"))
+            content = change.publish({"n": 1, "parts": staged})
+        for one, two in zip(content["parts"], staged, strict=True):
+            assert one is two
+    found = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.npy")}
+    assert found == files
+    assert [entry.checked for entry in entries(tmp_path / "a")] == [n < 40_000] * 3
+    assert_equal(
+        Store.open(tmp_path / "a").content, {"n": 1, "parts": [rows(n, s) for s in range(3)]}
+    )
+    verify(tmp_path / "a")
+    with store.change() as change:  # from now on they are as any other
+        change.publish({"one": change.content["parts"][1]})
+    assert next(entry.file for entry in entries(tmp_path / "a")) in files
+
+
+def test_a_source_is_staged(tmp_path: Path) -> None:
+    with Store.creating(tmp_path / "a") as change:
+        found = change.stage(Counting(300_000, 3), "x")
+        np.testing.assert_array_equal(found[:, 1], np.arange(300_000))
+        with pytest.raises(InputError, match="its rows from 0 on came as"):
+            change.stage(Counting(10, 3, short=1), "y")
+        assert len(list((tmp_path / "a").glob("*.npy"))) == 1
+        change.publish({"x": found})
+    verify(tmp_path / "a")
+
+
+def test_what_is_staged_and_not_published_goes(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "a", small())
+    before = files_of(tmp_path / "a")
+    with store.change() as change:
+        change.stage(rows(40_000), "x")
+    assert files_of(tmp_path / "a") == before
+    with suppress(ZeroDivisionError), store.change() as change:
+        change.stage(rows(40_000), "x")
+        raise ZeroDivisionError
+    assert files_of(tmp_path / "a") == before
+    with store.change() as change:
+        left = change.stage(rows(40_000), "x")
+        change.publish({"n": 1, "y": change.stage(rows(3), "y")})
+        assert len(list((tmp_path / "a").glob("*.npy"))) == 1
+        assert_equal(left, rows(40_000))  # its file is gone, and it can still be read
+        change.publish({"x": left, **change.content})
+    assert_equal(Store.open(tmp_path / "a").content, {"x": rows(40_000), "n": 1, "y": rows(3)})
+    verify(tmp_path / "a")
+    with pytest.raises(InputError, match="the change is over"):
+        change.stage(rows(3), "x")
+
+
+def test_staged_arrays_outlive_a_publishing_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.create(tmp_path / "a", small())
+    with store.change() as change:
+        staged = change.stage(rows(40_000), "x")
+        with pytest.raises(InputError, match="cannot be stored"):
+            change.publish({"x": staged, "bad": {1, 2}})
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "broken")))
+            with pytest.raises(FileError, match="broken"):
+                change.publish({"x": staged, "y": rows(3)})
+        assert_equal(Store.open(tmp_path / "a").content, small())
+        assert change.publish({"x": staged})["x"] is staged
+    assert len(list((tmp_path / "a").glob("*.npy"))) == 1
+    verify(tmp_path / "a")
+
+
+def test_what_cannot_be_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.create(tmp_path / "a", small())
+    before = files_of(tmp_path / "a")
+    with store.change() as change:
+        for array, name, message in (
+            (np.zeros(2, complex), "x", "complex128 cannot be stored"),
+            (rows(2), "X", "the place of an array must be .*, got 'X'"),
+            (rows(2), "a/b", "the place of an array must be"),
+            (rows(2), "", "the place of an array must be"),
+        ):
+            with pytest.raises(InputError, match=message):
+                change.stage(array, name)
+        assert files_of(tmp_path / "a") == before
+        twice = change.stage(rows(2), "x")
+        with pytest.raises(InputError, match="names .*-x.npy more than once"):
+            change.publish({"one": twice, "two": twice})
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+        monkeypatch.setattr(disk, "write", lambda *_: pytest.fail("it was written"))
+        with pytest.raises(FileError, match="1,000 bytes free, and 4,128 more are needed"):
+            change.stage(rows(1000), "x")
+        with pytest.raises(FileError, match="1,000 bytes free, and 1,001 more are needed"):
+            change.check_room(1001)
+        change.check_room(1000)
+    assert files_of(tmp_path / "a") == before
 
 
 # --- what cannot be stored ----------------------------------------------------------------

@@ -23,7 +23,7 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.store import Store, arrays, folder, verify
+from densehash.store import Change, Store, arrays, folder, verify
 from densehash.store.arrays import open_array
 from densehash.store.manifest import MANIFEST
 
@@ -45,8 +45,39 @@ def do_create(folder: Path) -> None:
     Store.create(folder, changed(small()))
 
 
+def do_staged_change(folder: Path) -> None:
+    with Store.open(folder).change() as change:
+        content = changed(change.content)
+        content["segments"][-1] = staged(change, content["segments"][-1])
+        change.publish(content)
+
+
+def do_staged_create(folder: Path) -> None:
+    with Store.creating(folder) as change:
+        content = changed(small())
+        content["segments"] = [staged(change, segment) for segment in content["segments"]]
+        change.publish(content)
+
+
+def staged(change: Change, segment: dict[str, Any]) -> dict[str, Any]:
+    """Of each segment something that is not published, too."""
+    change.stage(rows(3), "left")
+    return {
+        key: change.stage(value, key) if isinstance(value, np.ndarray) else value
+        for key, value in segment.items()
+    }
+
+
 Operation = Callable[[Path], None]
-OPERATIONS = {"change": do_change, "create over": do_create, "create": do_create}
+OPERATIONS = {
+    "change": do_change,
+    "create over": do_create,
+    "create": do_create,
+    "staged change": do_staged_change,
+    "staged create over": do_staged_create,
+    "staged create": do_staged_create,
+}
+FROM_NOTHING = {"create", "staged create"}
 every_operation = pytest.mark.parametrize("name", OPERATIONS)
 
 
@@ -98,7 +129,7 @@ class Before:
 
     def __init__(self, tmp_path: Path, name: str) -> None:
         self.parent, self.folder = tmp_path, tmp_path / "a"
-        self.reader = None if name == "create" else Store.create(self.folder, small())
+        self.reader = None if name in FROM_NOTHING else Store.create(self.folder, small())
         self.files = files_of(self.folder) if self.reader else {}
 
     def check(self) -> None:
@@ -132,7 +163,7 @@ def test_a_fault_leaves_the_old_state(
         failed += 1
         calls.disarm()
         before.check()
-        if name != "create":
+        if name not in FROM_NOTHING:
             OPERATIONS[name](folder)  # the disk is well again
             assert_equal(Store.open(folder).content, changed(small()))
     assert failed == calls.seen > 0
@@ -147,7 +178,7 @@ def test_a_disk_that_stays_broken(tmp_path: Path, calls: Faults, name: str, kind
     for at in range(1, 51):
         folder = tmp_path / str(at)
         calls.disarm()
-        if name != "create":
+        if name not in FROM_NOTHING:
             Store.create(folder, small())
         calls.arm(kind, at, OSError(errno.EIO, os.strerror(errno.EIO)), lasting=True)
         try:
@@ -156,7 +187,7 @@ def test_a_disk_that_stays_broken(tmp_path: Path, calls: Faults, name: str, kind
             calls.disarm()
         else:
             return
-        if name == "create":
+        if name in FROM_NOTHING:
             assert not (folder / MANIFEST).exists()
         else:
             assert_equal(Store.open(folder).content, small())
@@ -180,6 +211,23 @@ def test_ctrl_c_leaves_the_old_state(tmp_path: Path, calls: Faults, name: str, k
         else:
             break
     assert calls.seen == at - 1 > 0
+
+
+def to_seven(name: str, path: Path) -> None:
+    """From state 6, or nothing, to state 7."""
+    if name == "change":
+        with Store.open(path).change() as change:
+            change.publish({"n": 7, "x": change.content["x"], "z": rows(7)})
+    elif name == "staged change":
+        with Store.open(path).change() as change:
+            z = change.stage(rows(7), "z")
+            change.publish({"n": 7, "x": change.content["x"], "z": z})
+    elif name.startswith("staged"):
+        with Store.creating(path) as change:
+            new = {"x": change.stage(rows(6), "x"), "z": change.stage(rows(7), "z")}
+            change.publish({"n": 7, **new})
+    else:
+        Store.create(path, {"n": 7, "x": rows(6), "z": rows(7)})
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
@@ -207,21 +255,17 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     while hit:
         at += 2 if name == "change" else 5  # most lines are the same
         path = tmp_path / str(at)
-        if name != "create":
+        if name not in FROM_NOTHING:
             Store.create(path, {"n": 6, "x": rows(6), "y": rows(6)})
         left, hit = at, False
         sys.settrace(trace)
         try:
-            if name == "change":
-                with Store.open(path).change() as change:
-                    change.publish({"n": 7, "x": change.content["x"], "z": rows(7)})
-            else:
-                Store.create(path, {"n": 7, "x": rows(6), "z": rows(7)})
+            to_seven(name, path)
         except KeyboardInterrupt:
             hit = True
         finally:
             sys.settrace(None)
-        if name == "create" and not (path / MANIFEST).exists():
+        if name in FROM_NOTHING and not (path / MANIFEST).exists():
             states.add(0)
         else:
             content = Store.open(path).content
@@ -237,14 +281,14 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
         assert_equal(Store.open(path).content, small(2))
         assert len(files_of(path)) == 1 + len(entries(path))
         shutil.rmtree(path)
-    assert states == ({0, 7} if name == "create" else {6, 7})
+    assert states == ({0, 7} if name in FROM_NOTHING else {6, 7})
     assert at > 100
 
 
 FILES = {disk.__file__, folder.__file__, arrays.__file__}
 TRACED = {
-    *("change", "create", "publish", "write_array", "_publish", "_lock", "_make_folder"),
-    *("_sweep", "_undo", "_unmake_folder"),
+    *("change", "create", "creating", "stage", "publish", "_end", "write_array", "_lock"),
+    *("_make_folder", "_sweep", "_undo", "_unmake_folder"),
 }
 
 

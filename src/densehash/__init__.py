@@ -5,7 +5,7 @@ from importlib.metadata import version
 from densehash import bits, hamming
 from densehash.bits import pack, unpack
 from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH
+from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
 from densehash.index import HashingNeighbors, Index
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "__version__",
     "bits",
     "hamming",
+    "load_hasher",
     "pack",
     "unpack",
 ]

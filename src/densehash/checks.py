@@ -7,8 +7,8 @@ raises :class:`~densehash.errors.InputError` saying what was expected and what c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.random import RandomState
@@ -18,6 +18,7 @@ from sklearn.utils import check_array, check_random_state
 
 from densehash.errors import InputError
 from densehash.source import Source
+from densehash.stream import Blocks, DatasetRows, is_dataset, is_stream
 
 __all__ = [
     "MAX_BYTES",
@@ -32,6 +33,8 @@ __all__ = [
     "check_threads",
     "check_vectors",
 ]
+
+VectorsLike: TypeAlias = ArrayLike | Source | Callable[[], Iterable[ArrayLike]]
 
 MAX_BYTES = 512
 """The widest code, in bytes: 4096 bits."""
@@ -210,17 +213,18 @@ def check_threads(n_threads: int | None) -> int:
     return os.cpu_count() or 1
 
 
-def check_vectors(X: ArrayLike | Source, name: str = "X") -> NDArray[np.generic]:
+def check_vectors(X: VectorsLike, name: str = "X") -> NDArray[np.generic]:
     """Vectors as a real array of two dimensions; nothing is copied where it already is one.
 
-    A :class:`~densehash.source.Source` is sliced like an array and is returned as it is.
+    A :class:`~densehash.source.Source` is sliced like an array and is returned as it is; a callable
+    that yields blocks and a dataset of h5py become one.
 
     Whether every number is finite is seen later, block by block: see ``Rows``.
 
     Parameters
     ----------
-    X : array of shape (n, d) of any real type, a memory map, a Source, a data frame, or nested
-        lists
+    X : array of shape (n, d) of any real type, a memory map, a Source, an h5py.Dataset, a callable
+        as :class:`~densehash.stream.Blocks` takes it, a data frame, or nested lists
     name : what the error calls it
 
     Returns
@@ -237,6 +241,15 @@ def check_vectors(X: ArrayLike | Source, name: str = "X") -> NDArray[np.generic]
     densehash.errors.InputError: X must have 2 dimensions (n, d), got shape (5,). Reshape your \
 data: X.reshape(1, -1) is one row, X.reshape(-1, 1) is one feature
     """
+    if hasattr(X, "__dask_graph__"):  # numpy would compute all of it here
+        raise InputError(
+            f"{name} is a collection of Dask: hashers fit and transform it, and "
+            f"densehash.distributed.ShardedIndex is built from it; elsewhere, pass {name}.compute()"
+        )
+    if is_stream(X):
+        X = Blocks(cast(Callable[[], Iterable[ArrayLike]], X))
+    elif is_dataset(X):
+        X = _dataset_rows(X, name)
     is_array = isinstance(X, (np.ndarray, Source)) and X.dtype.kind in "fiub"
     array = cast(NDArray[np.generic], X) if is_array else _as_numbers(cast(ArrayLike, X), name)
     if array.ndim != 2:
@@ -305,6 +318,16 @@ def check_positions(
             f"got {position} for query {query}"
         )
     return limits, positions
+
+
+def _dataset_rows(dataset: Any, name: str) -> DatasetRows:
+    if not dataset:
+        raise InputError(f"{name} is a dataset of an HDF5 file that was closed: open it again")
+    if dataset.shape is None or len(dataset.shape) != 2:
+        raise InputError(f"{name} must have 2 dimensions (n, d), got shape {dataset.shape}")
+    if dataset.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be numbers, got dtype {dataset.dtype}")
+    return DatasetRows(dataset)
 
 
 def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:

@@ -105,19 +105,25 @@ def _keep_one() -> None:
 
 
 def map_in_order(
-    function: Callable[[Item], Answer], items: Iterable[Item], threads: int
+    function: Callable[[Item], Answer],
+    items: Iterable[Item],
+    threads: int,
+    *,
+    ahead: bool = False,
 ) -> Generator[Answer, None, None]:
     """Answers of ``function`` in the order of ``items``, computed by several threads.
 
-    Twice as many items as threads are under way at most. The first failing item, in their order,
-    raises here; items behind it may have been computed, and their answers are dropped.
+    Twice as many items as threads are under way at most. With ``ahead``, items are taken, by the
+    calling thread, while others are computed, even where there is only one thread to compute. The
+    first failing item, in their order, raises here; items behind it may have been computed, and
+    their answers are dropped.
 
     Examples
     --------
     >>> list(map_in_order(lambda number: number**2, range(5), threads=2))
     [0, 1, 4, 9, 16]
     """
-    if threads == 1:
+    if threads == 1 and not ahead:
         yield from map(function, items)
         return
     waiting: deque[Future[Answer]] = deque()

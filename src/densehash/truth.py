@@ -25,12 +25,13 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from densehash.checks import check_choice, check_integer, check_vectors
+from densehash.checks import VectorsLike, check_choice, check_integer, check_vectors
 from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
+from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
 __all__ = ["METRICS", "nearest"]
@@ -45,14 +46,15 @@ Prepared = TypeVar("Prepared")
 _BLOCK = 2**22  # numbers in a block of rows: 32 MiB of float64
 _MOST_BLOCK_ROWS = 2**16
 _CHUNK = 2**21  # distances that a thread holds
+_PLAIN = 2**20  # numbers of rows that a thread compares by plain sums, at once
 _ROOM = 2**20  # candidates that all queries together hold, beside twice their neighbours
 _LONGEST = 1e150  # squared distances of longer rows could overflow
 _LONGEST_SINGLE = 1e18  # the same in float32
 
 
 def nearest(
-    queries: ArrayLike | Source,
-    X: ArrayLike | Source,
+    queries: VectorsLike,
+    X: VectorsLike,
     *,
     fraction: float | None = None,
     k: int | None = None,
@@ -69,7 +71,8 @@ def nearest(
     Parameters
     ----------
     queries : real array (q, d), finite
-    X : real array (n, d), a memory map of one, or a Source; finite
+    X : real array (n, d), a memory map of one, a Source, or what
+        :func:`densehash.checks.check_vectors` makes one of; finite
     fraction : above 0, at most 1; m is ``max(1, round(fraction * n))``
     k : from 1 to n; m is k. Exactly one of ``fraction`` and ``k`` is given.
     metric : "l2", "cosine", or "ip", the inner product, the largest of which is the nearest. For
@@ -101,7 +104,7 @@ def nearest(
         raise InputError(f"queries have {asked.shape[1]} features but X has {rows.shape[1]}")
     check_choice(metric, "metric", METRICS)
     m = _how_many(len(rows), fraction, k)
-    return _Search(rows, asked, m, metric, verbose=verbose).nearest(ordered=ordered)
+    return _Search(unmapped(rows), asked, m, metric, verbose=verbose).nearest(ordered=ordered)
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class _Search:
 
     def __init__(
         self,
-        rows: NDArray[np.generic],
+        rows: NDArray[np.generic] | Source,
         asked: NDArray[np.generic],
         m: int,
         metric: str,
@@ -239,6 +242,7 @@ class _Search:
                 block = prepare(start)
                 for chunk in self._chunks:
                     yield block, chunk
+                del block  # before the next one is read
 
         sizes = [min(self._step, len(self._rows) - start) for start in starts]
         work_done = map_in_order(lambda item: work(*item), items(), self._threads)
@@ -337,11 +341,7 @@ class _Search:
 
     def _measure(self, query: int, positions: Positions) -> Floats:
         """The plain sums of some rows."""
-        found = np.empty(len(positions))
-        for start in range(0, len(positions), self._step):
-            some = slice(start, start + self._step)
-            found[some] = _plain(self._rows[positions[some]], self._queries[query], self._metric)
-        return found
+        return _plain(self._rows, positions, self._queries[query], self._metric)
 
     def _measure_all(self, decisions: list[_Decision]) -> None:
         """Set the values that are not known, in one pass over the blocks that hold such rows."""
@@ -362,8 +362,8 @@ class _Search:
             first, last = limits[:, start // self._step], limits[:, start // self._step + 1]
             for query in np.flatnonzero(first[chunk] < last[chunk]) + chunk.start:
                 some, each = slice(first[query], last[query]), decisions[query]
-                own = rows[each.doubtful[some] - start]
-                each.values[some] = _plain(own, self._queries[query], self._metric)
+                own = each.doubtful[some] - start
+                each.values[some] = _plain(rows, own, self._queries[query], self._metric)
 
         if starts:
             self._visit(starts, read, measure, "comparing rows in doubt")
@@ -392,8 +392,19 @@ def _first(values: Floats, n: int) -> NDArray[np.intp]:
     return np.argsort(values, kind="stable")[:n]
 
 
-def _plain(rows: NDArray[np.generic], query: Floats, metric: str) -> Floats:
-    """What decides, in the end: one number for each row."""
+def _plain(
+    rows: NDArray[np.generic] | Source, positions: Positions, query: Floats, metric: str
+) -> Floats:
+    """What decides, in the end: one number for each of some rows."""
+    found = np.empty(len(positions))
+    step = max(1, _PLAIN // rows.shape[1])
+    for start in range(0, len(positions), step):
+        some = slice(start, start + step)
+        found[some] = _sums(rows[positions[some]], query, metric)
+    return found
+
+
+def _sums(rows: NDArray[np.generic], query: Floats, metric: str) -> Floats:
     block: Floats = np.ascontiguousarray(rows, dtype=np.float64)  # sums depend on the layout
     if metric == "cosine":
         block = _below_one(block)
@@ -402,7 +413,9 @@ def _plain(rows: NDArray[np.generic], query: Floats, metric: str) -> Floats:
     return sums if metric != "cosine" else sums * np.abs(sums) / np.square(block).sum(axis=1)
 
 
-def _read(rows: NDArray[np.generic], name: str, some: slice, metric: str) -> tuple[Floats, Floats]:
+def _read(
+    rows: NDArray[np.generic] | Source, name: str, some: slice, metric: str
+) -> tuple[Floats, Floats]:
     """Some rows in float64, and their squared lengths; for cosines both of a length near one."""
     with np.errstate(over="ignore", invalid="ignore"):
         block: Floats = np.array(rows[some], dtype=np.float64, order="C")

@@ -26,6 +26,8 @@ app = typer.Typer(
         "densehash compare vectors.npy",
         "densehash build vectors.npy -o photos.dh",
         "densehash search photos.dh queries.npy -k 10",
+        "densehash fit vectors.npy -o model.dh --bits 64",
+        "densehash encode vectors.npy --hasher model.dh -o codes.npy",
         "densehash paper --quick",
     ),
     pretty_exceptions_enable=False,

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from densehash import distributed
 from densehash.checks import check_choice
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, Key, read_ids
+from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
+from densehash.cli.places import check_folder_place
 from densehash.cli.text import facts
 from densehash.datasets import open_vectors
-from densehash.errors import FileError
+from densehash.errors import InputError
 from densehash.index import Index
-from densehash.store import Store
-from densehash.store.manifest import MANIFEST
+from densehash.store.manifest import INDEX, SHARDS
 
 __all__: list[str] = []
 
+_SHARD_BYTES = 2**27
 _KEEP: dict[str, bool | str] = {
     "own": True,
     **{name: name for name in ("float32", "float16", "uint8", "int8")},
     "no": False,
 }
-
-# Whoever was killed may have left files of an index that has no manifest yet.
-_LEFT = {".npy", ".part", ".lock"}
 
 
 @app.command(
@@ -38,6 +39,7 @@ _LEFT = {".npy", ".part", ".lock"}
         "densehash build vectors.npy -o photos.dh",
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
+        "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
 )
 def _build(
@@ -76,53 +78,58 @@ def _build(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an index that is there already.")
     ] = False,
+    scheduler: Scheduler = None,
+    local_cluster: LocalCluster = None,
+    shard_rows: Annotated[
+        int | None,
+        typer.Option(help="Rows of a shard, where workers make them; about 128 MB without it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an index of a file of vectors.
 
-    It appears when it is whole. One that is replaced stays as it is until then: whoever searches
-    it sees the old one or the new one.
+    Rows go through memory piece by piece, so that there may be more than it holds. The index
+    appears when it is whole. One that is replaced stays as it is until then: whoever searches it
+    sees the old one or the new one.
+
+    With --scheduler or --local-cluster, workers make an index in shards, each an index folder in
+    -o, which must lie on storage that all of them reach under the same path, as must the file.
     """
     check_choice(keep_vectors, "--keep-vectors", tuple(_KEEP))
-    _check_place(out, force=force)
-    X = open_vectors(vectors, key=key)
+    alone = scheduler is None and local_cluster is None
+    if alone and shard_rows is not None:
+        raise InputError("--shard-rows is for --scheduler and --local-cluster")
+    check_folder_place(out, INDEX if alone else SHARDS, force=force)
+    opened = open_vectors(vectors, key=key)
     names = None if ids is None else read_ids(ids)
     begun = time.perf_counter()
-    index = Index.build(
-        X,
-        ids=names,
-        hasher=hasher,
-        n_bits=bits,
-        kind=kind,
-        metric=metric,
-        keep_vectors=_KEEP[keep_vectors],
-        n_groups=groups,
-        n_tables=tables,
-        random_state=seed,
-        verbose=1,
-    )
-    index.save(out, verbose=1)
-    seconds = time.perf_counter() - begun
-    about = describe(Index.open(out))
+    with workers(scheduler, local_cluster) as told:
+        build: Callable[..., Any] = Index.build
+        X: Any = opened
+        if told is not None:
+            build = distributed.ShardedIndex.build
+            X = distributed.open_dask(
+                vectors, key=key, chunk_rows=shard_rows, chunk_bytes=_SHARD_BYTES
+            )
+        index = build(
+            X,
+            path=out,
+            ids=names,
+            hasher=hasher,
+            n_bits=bits,
+            kind=kind,
+            metric=metric,
+            keep_vectors=_KEEP[keep_vectors],
+            n_groups=groups,
+            n_tables=tables,
+            random_state=seed,
+            verbose=1 if told is None else told,
+        )
+        seconds = time.perf_counter() - begun
+        about = describe(index)
     if as_json:
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = ("rows", "kind", "reason", "hasher", "ids", "vectors", "bytes a row", "bytes on disk")
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])
-
-
-def _check_place(out: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, a place at which the index could not be saved."""
-    if not out.absolute().parent.is_dir():
-        raise FileError(f"{out.absolute().parent} is no folder, so {out} cannot be made in it")
-    if (out / MANIFEST).exists():
-        if not force:
-            raise FileError(f"{out} is an index already: --force replaces it")
-        Store.open(out)  # one that is damaged is not replaced
-    elif out.exists():
-        if not out.is_dir():
-            raise FileError(f"{out} is no folder, expected an index or nothing")
-        others = [path.name for path in out.iterdir() if path.suffix not in _LEFT]
-        if others:
-            raise FileError(f"{out} is no index, and not empty: it has {min(others)!r}")

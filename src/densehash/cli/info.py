@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +14,14 @@ from densehash import hamming
 from densehash.checks import check_threads
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson
+from densehash.cli.opening import open_any
 from densehash.cli.text import facts
+from densehash.hashers import Hasher
 from densehash.index import Index
 from densehash.store.manifest import VERSION
+
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
 
 __all__ = ["describe", "in_words"]
 
@@ -25,13 +31,14 @@ __all__ = ["describe", "in_words"]
 )
 def _info(
     index: Annotated[
-        Path | None, typer.Argument(help="The folder of an index; without it, of this machine.")
+        Path | None,
+        typer.Argument(help="The folder of an index, or a hasher; without it, of this machine."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an index holds; without one, the version, the instruction sets and the threads."""
+    """Say what an index, or a hasher, holds; without one, what is installed, and this machine."""
     if index is not None:
-        about = describe(Index.open(index))
+        about = describe(open_any(index))
         if as_json:
             typer.echo(json.dumps(about, indent=2))
         else:
@@ -56,40 +63,63 @@ def _info(
     )
 
 
-def describe(index: Index) -> dict[str, Any]:
-    """Counts and sizes of a saved index, as plain values."""
-    about = index.info()
-    whole = about["bytes_without_vectors"] + about["bytes_of_vectors"]
-    return {
-        **about,
-        "bytes_a_row_with_vectors": whole / max(about["rows"], 1),
-        "format_version": VERSION,  # no other one is opened
-    }
+def describe(opened: Index | ShardedIndex | Hasher) -> dict[str, Any]:
+    """Counts and sizes of what was saved, as plain values."""
+    if isinstance(opened, Hasher):
+        return {
+            "hasher": type(opened).__name__,
+            "bits": opened.n_bits_,
+            "features": opened.n_features_in_,
+            "parameters": {name: repr(value) for name, value in opened.get_params().items()},
+            "format_version": VERSION,  # no other one is opened
+        }
+    about = {**opened.info(), "format_version": VERSION}
+    if isinstance(opened, Index):
+        whole = about["bytes_without_vectors"] + about["bytes_of_vectors"]
+        about["bytes_a_row_with_vectors"] = whole / max(about["rows"], 1)
+    return about
 
 
 def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
     """What :func:`describe` found, for people."""
-    segments = [f"{rows:,}" for rows in about["segments"]]
-    listed = ", ".join(segments[:8]) + (", ..." if len(segments) > 8 else "")
+    every: dict[str, Callable[[], str]] = {
+        "rows": lambda: f"{about['rows']:,}",
+        "removed": lambda: f"{about['removed']:,}",
+        "features": lambda: f"{about['features']:,}",
+        "kind": lambda: about["kind"],
+        "reason": lambda: about["reason"],
+        "hasher": lambda: f"{about['hasher']}, {about['bits']} bits",
+        "parameters": lambda: ", ".join(f"{n}={v}" for n, v in about["parameters"].items()),
+        "metric": lambda: about["metric"],
+        "ids": lambda: about["ids"],
+        "vectors": lambda: about["vectors"] or "not kept",
+        "bytes_a_row": lambda: _bytes_a_row(about),
+        "bytes_on_disk": lambda: f"{about['bytes_on_disk']:,}",
+        "segments": lambda: _counts(about["segments"]),
+        "shards": lambda: _counts([shard["rows"] for shard in about["shards"]]),
+        "lost": lambda: _lost(about["shards"]),
+        "candidates": lambda: _setting(about["candidates"]),
+        "probes": lambda: _setting(about["probes"]),
+        "generation": lambda: f"{about['generation']:,}",
+        "format_version": lambda: f"{about['format_version']}",
+    }
+    there = {*about, *(["lost"] if "shards" in about else [])}
+    return [(name.replace("_", " "), text()) for name, text in every.items() if name in there]
+
+
+def _bytes_a_row(about: dict[str, Any]) -> str:
     with_vectors = f", {about['bytes_a_row_with_vectors']:,.1f} with vectors"
-    return [
-        ("rows", f"{about['rows']:,}"),
-        ("removed", f"{about['removed']:,}"),
-        ("features", f"{about['features']:,}"),
-        ("kind", about["kind"]),
-        ("reason", about["reason"]),
-        ("hasher", f"{about['hasher']}, {about['bits']} bits"),
-        ("metric", about["metric"]),
-        ("ids", about["ids"]),
-        ("vectors", about["vectors"] or "not kept"),
-        ("bytes a row", f"{about['bytes_a_row']:,.1f}" + with_vectors * bool(about["vectors"])),
-        ("bytes on disk", f"{about['bytes_on_disk']:,}"),
-        ("segments", f"{len(segments)}" + (f", of {listed} rows" if segments else "")),
-        ("candidates", _setting(about["candidates"])),
-        ("probes", _setting(about["probes"])),
-        ("generation", f"{about['generation']:,}"),
-        ("format version", f"{about['format_version']}"),
-    ]
+    return f"{about['bytes_a_row']:,.1f}" + with_vectors * bool(about["vectors"])
+
+
+def _counts(rows: list[int]) -> str:
+    """How many parts there are, and the rows of the first ones."""
+    listed = ", ".join(f"{n:,}" for n in rows[:8]) + (", ..." if len(rows) > 8 else "")
+    return f"{len(rows)}" + (f", of {listed} rows" if rows else "")
+
+
+def _lost(shards: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{one['name']}: {one['lost']}" for one in shards if one["lost"]) or "none"
 
 
 def _setting(value: int | None) -> str:

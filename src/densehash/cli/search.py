@@ -6,9 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -16,13 +17,20 @@ from numpy.typing import NDArray
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, IndexPath, Key, Metric, Threads, read_ids
+from densehash.cli.cluster import LocalCluster, Scheduler, workers
+from densehash.cli.opening import open_index
+from densehash.cli.places import check_file_place
 from densehash.cli.text import aligned, say
 from densehash.datasets import open_vectors
 from densehash.datasets.reading import Vectors
 from densehash.disk import replacing
-from densehash.errors import FileError, InputError
+from densehash.errors import InputError
 from densehash.index import Hits, Index, Ranges
+from densehash.index.requests import USUAL_K
 from densehash.progress import bar
+
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
 
 __all__: list[str] = []
 
@@ -71,6 +79,12 @@ def _search(
         bool, typer.Option("--exclude-self", help="Leave out the first row that equals the query.")
     ] = False,
     threads: Threads = None,
+    scheduler: Scheduler = None,
+    local_cluster: LocalCluster = None,
+    allow_partial: Annotated[
+        bool,
+        typer.Option("--allow-partial", help="Leave out shards that cannot be read, and say so."),
+    ] = False,
     key: Key = None,
     as_json: AsJson = False,
     as_csv: Annotated[
@@ -87,36 +101,49 @@ def _search(
     has the id -1 or an empty string at an infinite distance (-1 of Hamming distances), and lines
     are left out. With --radius but no -k, queries have as many as there are, and the .npz has an
     array limits: those of query i begin at limits[i] and end before limits[i + 1].
+
+    An index in shards is searched by the workers of --scheduler or --local-cluster, or by threads.
     """
     if as_json + as_csv + (out is not None) > 1:
         raise InputError("choose one of --json, --csv and -o")
     if out is not None:
         _check_out(out)
-    opened = Index.open(index)
+    opened = open_index(index)
+    asked: dict[str, Any] = {
+        "k": k,
+        "candidates": candidates,
+        "probes": probes,
+        "rerank": None if rerank == "none" else rerank,
+        "metric": metric,
+        "filter": None if chosen is None else read_ids(chosen, opened.info()["ids"]),
+    }
+    alone = {
+        # Hamming distances are compared with a whole number.
+        "radius": int(radius) if radius is not None and radius.is_integer() else radius,
+        "exclude_self": exclude_self,
+        "n_threads": threads,
+    }
+    missing: set[str] = set()
+    if isinstance(opened, Index):
+        if allow_partial or scheduler is not None or local_cluster is not None:
+            raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
+        search: Callable[..., Any] = partial(opened.search, **asked, **alone)
+    else:
+        if radius is not None or exclude_self or threads is not None:
+            raise InputError("--radius, --exclude-self and --threads: not of an index in shards")
+        asked["k"] = USUAL_K if k is None else k
+        search = partial(_search_shards, opened, missing, **asked, allow_partial=allow_partial)
     Q = open_vectors(queries, key=key)
-
-    found = _search_blocks(
-        opened,
-        Q,
-        queries,
-        {
-            "k": k,
-            "candidates": candidates,
-            "probes": probes,
-            "rerank": None if rerank == "none" else rerank,
-            "metric": metric,
-            # Hamming distances are compared with a whole number.
-            "radius": int(radius) if radius is not None and radius.is_integer() else radius,
-            "filter": None if chosen is None else read_ids(chosen, opened.info()["ids"]),
-            "exclude_self": exclude_self,
-            "n_threads": threads,
-        },
-    )
+    with workers(scheduler, local_cluster):
+        found = _search_blocks(search, Q, queries)
+    if missing:
+        typer.echo(f"left out: {', '.join(sorted(missing))}", err=True)
     if out is not None:
         _write_arrays(out, found)
         say(str(out))
     elif as_json:
-        typer.echo(json.dumps(_as_lists(found), allow_nan=False))
+        left_out = {"missing": sorted(missing)} if allow_partial else {}
+        typer.echo(json.dumps({**_as_lists(found), **left_out}, allow_nan=False))
     elif as_csv:
         _print_csv(found)
     else:
@@ -127,14 +154,18 @@ def _check_out(out: Path) -> None:
     """Refuse, before any work is done, what could not be written."""
     if out.suffix.lower() != ".npz":
         raise InputError(f"-o must end in .npz, got {str(out)!r}: --csv and --json can be piped")
-    if not out.absolute().parent.is_dir():
-        raise FileError(f"{out.absolute().parent} is no folder, so {out} cannot be made in it")
-    if out.is_dir():
-        raise FileError(f"{out} is a directory, expected a file or nothing")
+    check_file_place(out)
 
 
-def _search_blocks(index: Index, Q: Vectors, path: Path, asked: dict[str, Any]) -> Hits | Ranges:
-    search: Callable[..., Any] = index.search
+def _search_shards(
+    index: ShardedIndex, missing: set[str], block: NDArray[Any], **asked: Any
+) -> Hits:
+    ids, distances, left_out = index.search(block, **asked)
+    missing.update(left_out)
+    return Hits(ids, distances)
+
+
+def _search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | Ranges:
     parts = []
     with bar(f"searching for {len(Q):,} queries", len(Q), shown=True) as advance:
         for start in range(0, len(Q), _BLOCK):
@@ -142,7 +173,7 @@ def _search_blocks(index: Index, Q: Vectors, path: Path, asked: dict[str, Any]) 
             bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
             if len(bad):
                 raise InputError(f"{path}: row {start + bad[0]} has a number that is not finite")
-            parts.append(search(block, **asked))
+            parts.append(search(block))
             advance(len(block))
     if isinstance(parts[0], Hits):
         return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -1,10 +1,13 @@
-"""``densehash verify``: whether every byte of an index is what it was."""
+"""``densehash verify``: whether every byte of an index, or a hasher, is what it was."""
 
 from __future__ import annotations
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import IndexPath
+from densehash.cli.cluster import LocalCluster, Scheduler, workers
+from densehash.cli.opening import open_any
 from densehash.cli.text import say
+from densehash.hashers import Hasher
 from densehash.index import Index
 from densehash.store import verify
 from densehash.store.manifest import MANIFEST, decode, entries_of
@@ -13,13 +16,21 @@ __all__: list[str] = []
 
 
 @app.command("verify", epilog=examples("densehash verify photos.dh"))
-def _verify(index: IndexPath) -> None:
+def _verify(
+    index: IndexPath, scheduler: Scheduler = None, local_cluster: LocalCluster = None
+) -> None:
     """Compare every file of an index with its checksum.
 
-    If files are wrong, all are named on stderr, and the exit code is 2.
+    If files are wrong, all are named on stderr, and the exit code is 2. Workers look at the shards
+    of an index that has some; without any, threads do.
     """
     verify(index, verbose=True)
-    Index.open(index)  # files that are whole must fit together, too
-    manifest = decode((index / MANIFEST).read_bytes(), index / MANIFEST)
-    n_files = 1 + sum(1 for _ in entries_of(manifest.content))
-    say(f"all {n_files} files are whole")
+    opened = open_any(index)  # files that are whole must fit together, too
+    if isinstance(opened, (Index, Hasher)):
+        manifest = decode((index / MANIFEST).read_bytes(), index / MANIFEST)
+        n_files = 1 + sum(1 for _ in entries_of(manifest.content))
+        say(f"all {n_files} files are whole")
+        return
+    with workers(scheduler, local_cluster) as verbose:
+        opened.verify(verbose=verbose or 0)
+    say(f"all {len(opened.shards)} shards are whole")

@@ -2,5 +2,15 @@
 
 from densehash.datasets.catalog import NAMES, DataSet, fetch, load
 from densehash.datasets.files import SUFFIXES, open_vectors, write_vectors
+from densehash.stream import Blocks
 
-__all__ = ["NAMES", "SUFFIXES", "DataSet", "fetch", "load", "open_vectors", "write_vectors"]
+__all__ = [
+    "NAMES",
+    "SUFFIXES",
+    "Blocks",
+    "DataSet",
+    "fetch",
+    "load",
+    "open_vectors",
+    "write_vectors",
+]

@@ -9,6 +9,7 @@ memory.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,8 +36,10 @@ __all__ = [
     "ArrowRows",
     "ParquetRows",
     "PieceRows",
+    "n_parquet_rows",
     "open_arrow",
     "open_parquet",
+    "parquet_files",
     "write_arrow",
     "write_parquet",
 ]
@@ -146,6 +149,15 @@ class PieceRows(LazyRows):
         raise FileError(f"{self._path}: expected {expected}, found {found}")
 
 
+def _open_parquet_file(path: Path) -> Any:
+    """What pyarrow makes of a Parquet file, if it is whole."""
+    with Reader(path) as file:
+        _check_frame(file, b"PAR1", b"PAR1")
+    parquet = import_extra("pyarrow.parquet", "parquet")
+    with _reading(path):
+        return parquet.ParquetFile(path)
+
+
 class ParquetRows(PieceRows):
     """Rows of a column of a Parquet file, read a row group at a time.
 
@@ -161,12 +173,9 @@ class ParquetRows(PieceRows):
     """
 
     def __init__(self, path: Path, key: str | None = None) -> None:
-        with Reader(path) as file:
-            _check_frame(file, b"PAR1", b"PAR1")
+        self._file = _open_parquet_file(path)
         pa = import_extra("pyarrow", "parquet")
-        parquet = import_extra("pyarrow.parquet", "parquet")
         with _reading(path):
-            self._file = parquet.ParquetFile(path)
             fields = list(self._file.schema_arrow)
             field = _choose(pa, path, key, fields)
             kind = _storage(fields[field].type)
@@ -240,6 +249,51 @@ def open_parquet(path: Path, key: str | None = None) -> ParquetRows:
     densehash.errors.FileError: no-such-file.parquet does not exist
     """
     return ParquetRows(path, key)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """All Parquet files in a folder and in the folders below it, by their names.
+
+    Names that begin with a dot or ``_`` are passed over, as those who write such folders agreed.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("year=2024/b.parquet", "year=2023/a.parquet", "_old/c.parquet"):
+    ...         Path(folder, name).parent.mkdir()
+    ...         Path(folder, name).touch()
+    ...     [path.name for path in parquet_files(Path(folder))]
+    ['a.parquet', 'b.parquet']
+    """
+
+    def fail(error: OSError) -> NoReturn:
+        raise FileError(f"{error.filename} cannot be read: {reason(error)}") from None
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        found += [
+            Path(place, name)
+            for name in names
+            if name.lower().endswith(".parquet") and not name.startswith((".", "_"))
+        ]
+    return sorted(found, key=lambda path: path.relative_to(folder).parts)
+
+
+def n_parquet_rows(path: Path) -> int:
+    """How many rows a Parquet file says to have; its columns are not looked at.
+
+    Examples
+    --------
+    >>> n_parquet_rows(Path("no-such-file.parquet"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.parquet does not exist
+    """
+    file = _open_parquet_file(path)
+    with _reading(path):
+        return int(file.metadata.num_rows)
 
 
 def open_arrow(path: Path, key: str | None = None) -> ArrowRows:

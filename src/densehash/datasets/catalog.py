@@ -191,7 +191,7 @@ def load(
 
     Parameters
     ----------
-    name_or_path : one of NAMES, in any case of letters, or the path of a file in a format of
+    name_or_path : one of NAMES, in any case of letters, or the path of a file or folder for
         :func:`densehash.datasets.files.open_vectors`. An HDF5 file as ann-benchmarks makes them
         brings its queries along.
     queries : path of a file of queries, in place of the set's own
@@ -222,13 +222,13 @@ a name: digits, patches, sift1m, gist1m, flickr1m
         description = PUBLISHED[name].description
     else:
         path = Path(name_or_path)
-        if not path.is_file():
+        if not name or not (path.is_file() or path.is_dir()):  # "" would be this folder
             raise InputError(
                 f"{str(name_or_path)!r} is neither a file that exists nor a data set with a name: "
                 f"{', '.join(NAMES)}"
             )
         base, own = open_vectors(path, key=key), _queries_inside(path, key)
-        name, description = path.stem, f"The vectors of the file {path.name}."
+        name, description = path.stem, f"The vectors of {path.name}."
     asked = own if queries is None else open_vectors(Path(queries))
     if asked is not None and asked.shape[1] != base.shape[1]:
         raise InputError(f"queries have {asked.shape[1]} features but {name} has {base.shape[1]}")

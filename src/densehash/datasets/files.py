@@ -7,24 +7,33 @@ says is compared with the size of the file before anything is allocated for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from numpy.typing import ArrayLike
-
-from densehash.checks import check_vectors
-from densehash.datasets.arrow import open_arrow, open_parquet, write_arrow, write_parquet
+from densehash.checks import VectorsLike, check_vectors
+from densehash.datasets.arrow import (
+    n_parquet_rows,
+    open_arrow,
+    open_parquet,
+    parquet_files,
+    write_arrow,
+    write_parquet,
+)
 from densehash.datasets.bins import open_bins, write_bins
 from densehash.datasets.hdf5 import open_hdf5, write_hdf5
+from densehash.datasets.joined import JoinedRows
 from densehash.datasets.mat import open_mat, write_mat
 from densehash.datasets.npy import open_npy, open_npz, write_npy, write_npz
 from densehash.datasets.reading import Vectors, reason
 from densehash.datasets.vecs import open_vecs, write_vecs
 from densehash.errors import DensehashError, FileError, InputError
-from densehash.source import Source
+from densehash.rows.mapped import unmapped
 
 __all__ = ["FORMATS", "SUFFIXES", "Format", "open_vectors", "write_vectors"]
+
+AnyPath: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -107,8 +116,8 @@ _SIGNATURES = {
 }
 
 
-def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vectors:
-    """Open a file of vectors, or of neighbours; rows are read when they are used.
+def open_vectors(path: AnyPath | Iterable[AnyPath], *, key: str | None = None) -> Vectors:
+    """Open a file of vectors, or of neighbours, or several; rows are read when they are used.
 
     Files of the formats vecs and bin, of npy, and of npz and MATLAB 5 where not compressed, are
     mapped: they take no memory of their own, and must not change while they are in use. HDF5,
@@ -119,21 +128,28 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
     its own, and all are compared; compressed Arrow files are read once to count rows. Numbers that
     are not finite are found later, by what uses them.
 
+    Several files are read as one, their rows one below the other. All are opened once, to compare
+    their widths and types, and one at a time after that, when their rows are used.
+
     Parameters
     ----------
-    path : with one of ``SUFFIXES``, in upper or lower case
+    path : with one of ``SUFFIXES``, in upper or lower case. Or a folder: the Parquet files in it
+        and in folders below it, by their names, without those that have no rows and those whose
+        names begin with a dot or ``_``. Or several paths, in the order in which their rows are to
+        come, each of its own format.
     key : name of the array in npz, HDF5 and MATLAB files, or of the column in Parquet and Arrow
         files. None takes ``train`` of an HDF5 file, or the only array that can be vectors.
 
     Returns
     -------
-    array (n, d), read-only, or a :class:`~densehash.source.Source` of that shape; both of the
-    type that the file has
+    array (n, d), read-only, or a :class:`~densehash.source.Source` of that shape, as which several
+    files always come; both of the type that the file has
 
     Raises
     ------
     FileError : the file is missing, cut, of another format, or says of itself what cannot be
-    InputError : the suffix is not known, or the key does not say which array is meant
+    InputError : the suffix is not known, the key does not say which array is meant, or files that
+        are to be read as one differ in width or type
 
     Examples
     --------
@@ -146,6 +162,14 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
     ...     X.shape, X.dtype.name, X[1].tolist()
     ((3, 3), 'float32', [0.0, 1.0, 0.0])
     """
+    if isinstance(path, Iterable) and not isinstance(path, (str, bytes)):
+        return _open_joined(list(path), key)
+    if _is_folder(path):
+        return _open_joined([path], key)
+    return _open_file(path, key)
+
+
+def _open_file(path: AnyPath, key: str | None) -> Vectors:
     where, form = _format_of(path)
     arguments = _with_key(form, where, key)
     try:
@@ -158,9 +182,44 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
         raise FileError(f"{where} cannot be read: {reason(error)}") from error
 
 
-def write_vectors(
-    path: str | os.PathLike[str], X: ArrayLike | Source, *, key: str | None = None
-) -> None:
+def _open_joined(paths: list[AnyPath], key: str | None) -> JoinedRows:
+    """The rows of files, and of all Parquet files in folders, as one."""
+    files: list[Path] = []
+    for path in paths:
+        files += _files_in(Path(path)) if _is_folder(path) else [_format_of(path)[0]]
+    files = [path.absolute() for path in files]  # they are opened again, wherever we stand then
+    if not files:
+        raise InputError("path must be one or several files, got an empty list")
+    named = {path: _format_of(path)[1].named for path in files}
+    if not any(named.values()):  # an array has a name in some of them, at least
+        _with_key(_format_of(files[0])[1], files[0], key)
+    return JoinedRows(files, lambda path: _open_file(path, key if named[path] else None))
+
+
+def _is_folder(path: AnyPath) -> bool:
+    try:
+        return Path(path).is_dir()
+    except (
+        OSError,
+        TypeError,
+        ValueError,
+    ):  # no path, or one too long or with zeros: refused later
+        return False
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The Parquet files in a folder that have rows."""
+    expected = "a file, or a folder with Parquet files (*.parquet) in it or below it"
+    found = parquet_files(folder)
+    if not found:
+        raise FileError(f"{folder} is a directory, expected {expected}")
+    filled = [path for path in found if n_parquet_rows(path) > 0]
+    if not filled:
+        raise FileError(f"{folder}: expected at least 1 row in its Parquet files, found 0")
+    return filled
+
+
+def write_vectors(path: AnyPath, X: VectorsLike, *, key: str | None = None) -> None:
     """Write vectors to a file, a block at a time.
 
     The file appears under its name only when it is whole and on the disk; after an error, what
@@ -170,7 +229,8 @@ def write_vectors(
     Parameters
     ----------
     path : with one of ``SUFFIXES``, in upper or lower case
-    X : real array (n, d), a memory map, a Source, or what numpy makes an array of
+    X : real array (n, d), a memory map, a Source, an h5py.Dataset, a callable that yields blocks,
+        or what numpy makes an array of
     key : name of the array in npz, HDF5 and MATLAB files, or of the column in Parquet and Arrow
         files; None is ``train`` for HDF5 and ``vectors`` for the others
 
@@ -193,10 +253,10 @@ Write .npy, or convert X
     """
     where, form = _format_of(path)
     arguments = _with_key(form, where, key)
-    form.write_file(where, check_vectors(X, "X"), *arguments)
+    form.write_file(where, unmapped(check_vectors(X, "X")), *arguments)
 
 
-def _format_of(path: str | os.PathLike[str]) -> tuple[Path, Format]:
+def _format_of(path: AnyPath) -> tuple[Path, Format]:
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path must be a str or a Path, got {type(path).__name__}")
     where = Path(path)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from densehash.datasets.reading import (
@@ -77,12 +76,7 @@ class Hdf5Rows(LazyRows):
             self.distance = _text(self._file.attrs.get("distance"))
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._select(slice(start, stop))
-
-    def _pick(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        return self._select(positions)
-
-    def _select(self, rows: slice | NDArray[np.int64]) -> NDArray[Any]:
+        rows = slice(start, stop)
         with _reading(self._path):
             found: NDArray[Any]
             found = self._dataset[:, rows].T if self._transposed else self._dataset[rows]
@@ -118,6 +112,7 @@ def write_hdf5(path: Path, X: Vectors, key: str | None = None) -> None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> write_hdf5(Path("a.hdf5"), np.zeros((2, 3)), key="a//b")
     Traceback (most recent call last):
         ...

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import stat
-import threading
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError, MissingExtraError
-from densehash.source import Source
+from densehash.source import LockedRows, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -260,11 +258,10 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-class LazyRows(Source):
+class LazyRows(LockedRows):
     """Rows of a file that are read when they are asked for, by one thread at a time.
 
-    A format derives from this class, sets ``shape`` and ``dtype``, and writes ``_read`` and
-    ``_pick``.
+    A format derives from this class, sets ``shape`` and ``dtype``, and writes ``_read``.
 
     Parameters
     ----------
@@ -273,49 +270,10 @@ class LazyRows(Source):
     """
 
     def __init__(self, path: Path, key: str) -> None:
+        super().__init__()
         self._path = path
         self._key = key
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         text = in_words(self.dtype, self.shape)
         return f"<{type(self).__name__} {str(self._path)!r}, {self._key!r}: {text}>"
-
-    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
-        """Read rows.
-
-        Parameters
-        ----------
-        rows : a slice of step 1, or positions, integer (m,); fast if they rise
-
-        Returns
-        -------
-        array (m, n_features) of the type ``dtype``; it may be read-only
-        """
-        n = self.shape[0]
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(n)
-            if step != 1:
-                raise InputError(f"rows must be a slice of step 1 or positions, got step {step}")
-            with self._lock:
-                return self._read(start, max(start, stop))
-        positions = np.asarray(rows)
-        if positions.ndim != 1 or positions.dtype.kind not in "iu":
-            raise InputError(f"rows must be a slice or integers of shape (m,), got {rows!r}")
-        if positions.size == 0:
-            return np.empty((0, self.shape[1]), self.dtype)
-        if positions.min() < 0 or positions.max() >= n:
-            wrong = positions[(positions < 0) | (positions >= n)][0]
-            raise InputError(f"rows must lie in 0..{n - 1}, got {wrong}")
-        rising, inverse = np.unique(positions.astype(np.int64), return_inverse=True)
-        with self._lock:
-            found = self._pick(rising)
-        return found if np.array_equal(rising, positions) else found[inverse]
-
-    @abstractmethod
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows start .. stop - 1, both inside the array."""
-
-    @abstractmethod
-    def _pick(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows at positions that rise, each once."""

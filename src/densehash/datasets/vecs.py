@@ -28,7 +28,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 
 _DIMENSION = np.dtype("<i4")
 _LONGEST = 2**31 - 1
-_CHECKED_AT_ONCE = 1 << 16
+_CHECKED_AT_ONCE = 1 << 25  # bytes
 
 
 def open_vecs(path: Path) -> NDArray[Any]:
@@ -59,8 +59,12 @@ def open_vecs(path: Path) -> NDArray[Any]:
         width = 4 + d * dtype.itemsize
         file.need(0, width, f"row 0 of dimension {d}")
         n, rest = divmod(file.size, width)
+        # A part at a time, or all pages of the file would be in memory at once.
+        step = max(1, _CHECKED_AT_ONCE // width)
+        for row in range(0, n, step):
+            part = file.map(np.dtype(np.uint8), (min(step, n - row), width), row * width)
+            _check_dimensions(path, part, d, row, row * width)
         mapped = file.map(np.dtype(np.uint8), (n, width))
-        _check_dimensions(path, mapped, d)
         if rest:  # a row that was cut, or one of another dimension
             start = n * width
             last = file.read(start, 4, f"the dimension of row {n}")
@@ -104,15 +108,13 @@ def _check_dimensions(
     path: Path, rows: NDArray[np.uint8], d: int, first: int = 0, offset: int = 0
 ) -> None:
     """Compare what rows (n, at least 4) say of their dimension with that of the file."""
-    for start in range(0, len(rows), _CHECKED_AT_ONCE):
-        some = np.ascontiguousarray(rows[start : start + _CHECKED_AT_ONCE, :4])
-        found = some.view(_DIMENSION)[:, 0]
-        wrong = np.flatnonzero(found != d)
-        if wrong.size:
-            row = start + int(wrong[0])
-            raise broken(
-                path,
-                offset + row * rows.shape[1],
-                f"dimension {d} for row {first + row}, as for row 0",
-                found[wrong[0]],
-            )
+    found = np.ascontiguousarray(rows[:, :4]).view(_DIMENSION)[:, 0]
+    wrong = np.flatnonzero(found != d)
+    if wrong.size:
+        row = int(wrong[0])
+        raise broken(
+            path,
+            offset + row * rows.shape[1],
+            f"dimension {d} for row {first + row}, as for row 0",
+            found[row],
+        )

@@ -6,6 +6,7 @@ from densehash.hashers.dsh import DSH
 from densehash.hashers.itq import ITQ
 from densehash.hashers.klsh import KLSH
 from densehash.hashers.lsh import LSH
+from densehash.hashers.models import load_hasher
 from densehash.hashers.pcah import PCAH
 from densehash.hashers.refined import Refined
 from densehash.hashers.sikh import SIKH
@@ -23,4 +24,5 @@ __all__ = [
     "LinearHasher",
     "Refined",
     "SpH",
+    "load_hasher",
 ]

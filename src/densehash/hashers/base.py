@@ -6,22 +6,24 @@ method writes two things only: how it learns from rows, and the margins of a blo
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from densehash.bits import MAX_BITS, bytes_for, pack
-from densehash.checks import check_chance, check_integer
+from densehash.checks import VectorsLike, check_chance, check_integer
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
-from densehash.rows import Floats, Rows
-from densehash.source import Source
+from densehash.rows import DaskCollection, Floats, Rows, rows_of
+from densehash.rows.mapped import MappedRows, unmapped
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -47,12 +49,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     verbose: int
     random_state: int | RandomState | None = None
 
-    def fit(self, X: ArrayLike | Source, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
+    def fit(self, X: VectorsLike | DaskCollection, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
         """Learn from rows.
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; finite
+        X : real array of shape (n, d), a memory map of one, a Source, a function that yields
+            blocks, or a dask array or data frame, which the workers of its cluster pass over;
+            finite
         y : ignored
 
         Returns
@@ -64,8 +68,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             for name in before:  # nothing of an earlier fit may linger
                 if name.endswith("_"):
                     delattr(self, name)
-            rows = Rows(X, verbose=self._check_verbose())
-            validate_data(self, X, skip_check_array=True, reset=True)
+            rows = rows_of(X, verbose=self._check_verbose())
+            if not rows.is_lazy:
+                validate_data(self, X, skip_check_array=True, reset=True)  # names of features
             self.n_features_in_ = rows.n_features
             self.n_bits_ = self._check_n_bits()
             _check_enough(rows)
@@ -80,59 +85,158 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             raise
         return self
 
-    def project(self, X: ArrayLike | Source) -> NDArray[np.float32]:
+    @overload
+    def project(self, X: VectorsLike) -> NDArray[np.float32]: ...
+    @overload
+    def project(self, X: DaskCollection) -> Any: ...
+    def project(self, X: VectorsLike | DaskCollection) -> Any:
         """Margins of rows: how far, and on which side of its threshold, every bit lies.
 
         Parameters
         ----------
-        X : real array of shape (n, d), or a Source; finite
+        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
 
         Returns
         -------
-        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``
+        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a dask array,
+        not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
+        if rows.is_lazy:
+            return rows.lazily(
+                self._float32_margins_of, self.n_bits_, np.float32, width=self._width()
+            )
         margins = np.empty((rows.n_rows, self.n_bits_), dtype=np.float32)
 
         def write(block: Floats, start: int) -> None:
-            found = self._margins_of(block)
-            part = margins[start : start + len(block)]
-            part[...] = found
-            if found.dtype != np.float32:
-                # Rounding to float32 must not move a margin to the other side of zero.
-                part[(found < 0) & (part == 0)] = -np.finfo(np.float32).smallest_subnormal
+            margins[start : start + len(block)] = self._float32_margins_of(block)
 
         rows.for_each(write, width=self._width(), label="projecting")
         return margins
 
+    @overload
     def transform(
-        self, X: ArrayLike | Source, *, out: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
+        self, X: VectorsLike, *, out: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]: ...
+    @overload
+    def transform(self, X: DaskCollection, *, out: None = None) -> Any: ...
+    def transform(
+        self, X: VectorsLike | DaskCollection, *, out: NDArray[np.uint8] | None = None
+    ) -> Any:
         """Codes of rows.
 
         Parameters
         ----------
-        X : real array of shape (n, d), or a Source; finite
+        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
         out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
             None makes a new one. After an error, some of its rows may have been written.
 
         Returns
         -------
         uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; ``out``
-        if it was given
+        if it was given. It is a dask array, not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
+        if rows.is_lazy:
+            if out is not None:
+                raise InputError("codes of a dask array are written by Dask: out must be None")
+            width = bytes_for(self.n_bits_)
+            return rows.lazily(self._codes_of, width, np.uint8, width=self._width())
         shape = (rows.n_rows, bytes_for(self.n_bits_))
         if out is None:
             out = np.empty(shape, dtype=np.uint8)
         _check_out(out, shape)
         codes = out
+        mapped = unmapped(codes)
 
         def write(block: Floats, start: int) -> None:
-            codes[start : start + len(block)] = pack(self._margins_of(block) >= 0)
+            some = codes[start : start + len(block)]
+            some[...] = self._codes_of(block)
+            if isinstance(mapped, MappedRows):  # the file has them, or will
+                mapped.give_back(some.nbytes)
 
         rows.for_each(write, width=self._width(), label="hashing")
         return codes
+
+    def transform_blocks(
+        self, X: VectorsLike
+    ) -> Generator[tuple[int, NDArray[np.uint8]], None, None]:
+        """Codes of rows, some at a time, for more than memory holds.
+
+        Several threads hash, and rows of a file are read ahead of them; only the blocks under way
+        are in memory. Until the last one has come, or ``close`` was called, matrix products of
+        this process take one thread each.
+
+        Parameters
+        ----------
+        X : real array of shape (n, d), a memory map of one, or a Source; finite
+
+        Yields
+        ------
+        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)). Blocks
+        come in the order of the rows; together they are what :meth:`transform` returns
+
+        Examples
+        --------
+        >>> from densehash import LSH
+        >>> X = np.random.default_rng(0).standard_normal((20_000, 2))
+        >>> hasher = LSH(16, random_state=0).fit(X)
+        >>> [(start, codes.shape) for start, codes in hasher.transform_blocks(X)]
+        [(0, (8192, 2)), (8192, (8192, 2)), (16384, (3616, 2))]
+        """
+        rows = self._check_rows(X)
+        if rows.is_lazy:
+            raise InputError(
+                "codes of a dask array are made by its workers: transform returns them in chunks"
+            )
+
+        def codes_at(block: Floats, start: int) -> tuple[int, NDArray[np.uint8]]:
+            return start, self._codes_of(block)
+
+        return rows.map(codes_at, width=self._width(), label="hashing")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted hasher to a folder: all of it, or nothing.
+
+        :func:`densehash.load_hasher` opens it. It is a folder of the format of an index, without
+        pickle: ``docs/format.md`` has every byte.
+
+        Parameters
+        ----------
+        path : a folder that is missing, empty, or holds a hasher, which is replaced
+
+        Raises
+        ------
+        FileError : if the folder holds anything else, an index for instance, or cannot be written.
+            Then all is as it was.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from densehash import LSH, load_hasher
+        >>> hasher = LSH(8, random_state=0).fit([[0.0, 1.0], [1.0, 0.0]])
+        >>> with TemporaryDirectory() as folder:
+        ...     hasher.save(Path(folder, "model.dh"))
+        ...     load_hasher(Path(folder, "model.dh"))
+        LSH(n_bits=8, random_state=0)
+        """
+        from densehash.hashers.models import save_hasher  # noqa: PLC0415  it knows all hashers
+
+        check_is_fitted(self)
+        save_hasher(self, path)
+
+    def _codes_of(self, block: Floats) -> NDArray[np.uint8]:
+        return pack(self._margins_of(block) >= 0)
+
+    def _float32_margins_of(self, block: Floats) -> NDArray[np.float32]:
+        found = self._margins_of(block)
+        if found.dtype == np.float32:
+            return found
+        margins = found.astype(np.float32)
+        # Rounding to float32 must not move a margin to the other side of zero.
+        margins[(found < 0) & (margins == 0)] = -np.finfo(np.float32).smallest_subnormal
+        return margins
 
     def _margins_of(self, block: Floats) -> Floats:
         # A row alone goes another way through the matrix library, and may round differently than
@@ -164,15 +268,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _check_random_state(self) -> RandomState:
         return check_chance(self.random_state)
 
-    def _check_rows(self, X: ArrayLike | Source) -> Rows:
+    def _check_rows(self, X: VectorsLike | DaskCollection) -> Rows:
         check_is_fitted(self)
-        rows = Rows(X)
+        rows = rows_of(X)
         if rows.n_features != self.n_features_in_:
             raise InputError(
                 f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        validate_data(self, X, skip_check_array=True, reset=False)  # names of features
+        if not rows.is_lazy and not callable(X):  # of blocks, scikit-learn knows nothing
+            validate_data(self, X, skip_check_array=True, reset=False)  # names of features
         if self.uses_float64_:
             rows.dtype = np.float64
         return rows

@@ -21,6 +21,7 @@ __all__ = [
     "neighbours",
     "neighbours_within",
     "no_hits",
+    "padded",
     "ranges_of",
 ]
 
@@ -94,7 +95,7 @@ def hits_of(
     parts = []
     for ids, distances, there in neighbours(kind, segments, asked, request, own=own):
         near = there if radius is None else there & (distances <= radius)
-        parts.append(_padded(ids, distances, near, request.k))
+        parts.append(padded(ids, distances, near, request.k))
     return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -345,10 +346,21 @@ def _wider(part: NDArray[Any], fill: Any = -1) -> NDArray[Any]:
     return np.concatenate([part, more], axis=1)
 
 
-def _padded(
+def padded(
     ids: NDArray[Any], distances: NDArray[Any], there: NDArray[np.bool_], k: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Ids and distances as users see them, k wide."""
+    """Ids and distances as users see them, k wide.
+
+    Parameters
+    ----------
+    ids, distances, there : of each query, (q, m); those that are there come first
+
+    Examples
+    --------
+    >>> there = np.array([[True, False]])
+    >>> padded(np.array([[3, 0]]), np.zeros((1, 2), np.int32), there, 3)
+    (array([[ 3, -1, -1]]), array([[ 0, -1, -1]], dtype=int32))
+    """
     n = min(k, ids.shape[1])
     there = there[:, :n]
     wide_ids: NDArray[Any]
@@ -374,4 +386,4 @@ def no_hits(id_type: str, n_queries: int, k: int, rerank: str | None) -> Hits:
     """
     ids = no_ids(id_type).reshape(n_queries, 0)
     distances = np.zeros((n_queries, 0), np.int32 if rerank is None else np.float32)
-    return Hits(*_padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))
+    return Hits(*padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))

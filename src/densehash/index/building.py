@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from copy import copy
 from typing import Any
 
@@ -10,16 +12,19 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from densehash.bits import bytes_for
 from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
 from densehash.hashers import ITQ, Hasher
 from densehash.hashers.registry import hasher_named
+from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_groups_for
 from densehash.index.kinds import Flat, Grouped, Kind, Multi
 from densehash.index.lengths import UnitRows
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.state import State
-from densehash.rows import Rows
+from densehash.rows import Floats, Rows
+from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
 __all__ = ["as_hashed", "as_kept", "fitted", "kept_type", "kind_for", "rowset_of"]
@@ -153,9 +158,18 @@ def rowset_of(
     ids: NDArray[Any],
     state: State,
     *,
-    verbose: int = 0,
+    first: int = 0,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Rowset:
-    """Rows, hashed and grouped, with what is kept of them.
+    """Rows, hashed and grouped, with what is kept of them: read once.
+
+    Parameters
+    ----------
+    X : rows, of which these are some
+    ids : of these rows, (n,)
+    state : the index that they are for
+    first : the number of the first of them in X
+    advance : is told of rows that were hashed
 
     Examples
     --------
@@ -164,15 +178,70 @@ def rowset_of(
     >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).codes.shape
     (4, 1)
     """
-    hashed = as_hashed(X, state.metric)
-    codes = state.hasher.transform(hashed)
-    labels = state.kind.labels(Rows(hashed, verbose=verbose > 0))
-    vectors = None if state.vector_type is None else as_kept(X, state.vector_type)
-    return Rowset(ids, codes, vectors, labels)
+    part = _Part(X, first, len(ids), state.vector_type)
+    hasher, kind = state.hasher, state.kind
+
+    def hashed(block: Floats, _: int) -> tuple[NDArray[np.uint8], NDArray[np.integer] | None]:
+        return hasher.transform(block), kind.labels(block)
+
+    codes = np.empty((len(ids), bytes_for(hasher.n_bits_)), np.uint8)
+    labels: list[NDArray[np.integer]] = []
+    start, width = 0, max(hasher.n_bits_, kind.numbers_a_row)
+    rows = Rows(as_hashed(part, state.metric), first=first)
+    with closing(rows.map(hashed, width=width)) as blocks:
+        for of_block, groups in blocks:
+            codes[start : start + len(of_block)] = of_block
+            start += len(of_block)
+            if groups is not None:
+                labels.append(groups)
+            advance(len(of_block))
+    return Rowset(ids, codes, part.kept(), np.concatenate(labels) if labels else None)
 
 
-def as_kept(X: NDArray[Any] | Source, vector_type: str) -> NDArray[Any]:
+class _Part(Source):
+    """Some of many rows. What is to be kept, and not in memory as such, is put aside when read."""
+
+    def __init__(
+        self, X: NDArray[Any] | Source, first: int, n_rows: int, vector_type: str | None
+    ) -> None:
+        self.shape, self.dtype = (n_rows, X.shape[1]), X.dtype
+        self._rows, self._first, self._type = unmapped(X), first, vector_type
+        self._is_there = isinstance(self._rows, np.ndarray) and X.dtype.name == vector_type
+        self._aside: NDArray[Any] | None = None
+        self._trouble: InputError | None = None
+        if vector_type is not None and not self._is_there:
+            self._aside = np.empty(self.shape, vector_type)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
+        if not isinstance(rows, slice):
+            return self._rows[rows + self._first]
+        start, stop, _ = rows.indices(len(self))
+        first = self._first + start
+        read = self._rows[first : self._first + stop]
+        if self._aside is not None and self._type is not None and self._trouble is None:
+            try:
+                self._aside[start:stop] = as_kept(read, self._type, first=first)
+            except InputError as error:  # raised later: hashing may find more that is wrong
+                self._trouble = error
+        return read
+
+    def kept(self) -> NDArray[Any] | Source | None:
+        """The vectors to be kept, after all were read."""
+        if self._trouble is not None:
+            raise self._trouble
+        if self._is_there:
+            return Gathered([self._rows[self._first : self._first + len(self)]])
+        return self._aside
+
+
+def as_kept(X: NDArray[Any], vector_type: str, *, first: int = 0) -> NDArray[Any]:
     """Vectors in the type in which they are kept; an error where it cannot hold them.
+
+    Parameters
+    ----------
+    X : real array (n, d)
+    vector_type : one of VECTOR_TYPES
+    first : the number of the first row, where these are some of many
 
     Examples
     --------
@@ -180,16 +249,15 @@ def as_kept(X: NDArray[Any] | Source, vector_type: str) -> NDArray[Any]:
     array([[1, 2]], dtype=uint8)
     """
     dtype = np.dtype(vector_type)
-    whole = np.asarray(X[:])
-    if whole.dtype == dtype:
-        return whole
+    if X.dtype == dtype:
+        return X
     with np.errstate(over="ignore", invalid="ignore"):
-        kept = whole.astype(dtype)
-    good = np.isfinite(kept) if dtype.kind == "f" else kept == whole
+        kept = X.astype(dtype)
+    good = np.isfinite(kept) if dtype.kind == "f" else kept == X
     if not bool(good.all()):
         row, column = np.argwhere(~good)[0]
         raise InputError(
-            f"X has {whole[row, column]} in row {row}, column {column}, which {vector_type} does "
-            "not hold: build the index with keep_vectors='float32'"
+            f"X has {X[row, column]} in row {first + row}, column {column}, which {vector_type} "
+            "does not hold: build the index with keep_vectors='float32'"
         )
     return kept

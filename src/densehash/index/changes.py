@@ -11,14 +11,31 @@ from numpy.typing import NDArray
 from densehash.errors import InputError
 from densehash.index.building import rowset_of
 from densehash.index.ids import find, first_double
+from densehash.index.placing import MEMORY, Place
 from densehash.index.state import State
+from densehash.progress import bar
 from densehash.source import Source
 
 __all__ = ["after_ids", "check_new", "locate", "with_rows", "without_ids"]
 
 
-def with_rows(state: State, X: NDArray[Any] | Source, ids: NDArray[Any], verbose: int = 0) -> State:
+def with_rows(
+    state: State,
+    X: NDArray[Any] | Source,
+    ids: NDArray[Any] | None,
+    verbose: int = 0,
+    *,
+    place: Place = MEMORY,
+) -> State:
     """The index with more rows, whose ids differ from all there are.
+
+    Parameters
+    ----------
+    state : the index
+    X : rows, (n, d)
+    ids : of these rows, (n,); None takes the numbers that come next
+    verbose : 1 shows a bar while it takes long
+    place : where new segments go; a piece of the rows is in memory at a time where it says so
 
     Examples
     --------
@@ -29,8 +46,23 @@ def with_rows(state: State, X: NDArray[Any] | Source, ids: NDArray[Any], verbose
     """
     if X.shape[1] != state.hasher.n_features_in_:
         raise InputError(f"X has {X.shape[1]} features, the index {state.hasher.n_features_in_}")
-    rows = rowset_of(X, ids, state, verbose=verbose)
-    return state.with_rows(rows, max(state.next_id, after_ids(ids)))
+    n, base = len(X), state.next_id
+    if ids is not None:
+        next_id = max(base, after_ids(ids))
+    elif base > np.iinfo(np.int64).max - n:
+        raise InputError("there is no number left for a new id: bring ids")
+    else:
+        next_id = base + n
+    bytes_a_row = state.bytes_a_row(8 if ids is None else ids.itemsize)
+    place.check_room(n * bytes_a_row)
+    with bar("hashing rows", n, shown=verbose > 0) as advance:
+        for start, stop in place.pieces(n, bytes_a_row):
+            names = np.arange(base + start, base + stop) if ids is None else ids[start:stop]
+            # In one line, so that nothing of a piece stays in memory while the next is made.
+            state = state.with_rows(
+                rowset_of(X, names, state, first=start, advance=advance), next_id, place.put
+            )
+    return state
 
 
 def without_ids(state: State, wanted: NDArray[Any]) -> tuple[State, int]:

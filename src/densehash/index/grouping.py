@@ -67,7 +67,9 @@ class Centers:
         """
         sample = rows.sample(min(rows.n_rows, _SAMPLE * n_groups), random_state)
         shift = sample.mean(axis=0, dtype=np.float64)
-        relative = Rows((sample - shift.astype(sample.dtype)).astype(np.float32))
+        sample -= shift.astype(sample.dtype)  # in place: it is large
+        relative = Rows(sample.astype(np.float32, copy=False))
+        del sample
         n_coarse = _n_coarse(n_groups)
         coarse = lloyd(
             relative, random_centers(relative, n_coarse, random_state, "groups"), _PASSES
@@ -86,20 +88,29 @@ class Centers:
                 fine.append(lloyd(part, start, _PASSES).centers)
         return cls(np.concatenate(fine).astype(np.float32), shift)
 
-    def labels(self, rows: Rows, label: str = "grouping rows") -> NDArray[np.integer]:
+    def labels(self, rows: Rows) -> NDArray[np.integer]:
         """The group of every row, nearly always the nearest.
 
         Returns
         -------
         uint16 or uint32 array (n,)
         """
-        found = np.empty(rows.n_rows, self.label_type)
+        blocks = rows.map(lambda block, _: self.nearest(block), width=self.numbers_a_row)
+        return np.concatenate(list(blocks))
 
-        def write(block: Floats, start: int) -> None:
-            found[start : start + len(block)] = self._nearest(self._relative(block))
+    def nearest(self, block: Floats) -> NDArray[np.integer]:
+        """The group of every row of a block, nearly always the nearest.
 
-        rows.for_each(write, width=max(len(self) // 4, 1), label=label)
-        return found
+        Returns
+        -------
+        uint16 or uint32 array (b,)
+        """
+        return self._nearest(self._relative(block)).astype(self.label_type)
+
+    @property
+    def numbers_a_row(self) -> int:
+        """How many numbers are made of a row at a time, to find its group."""
+        return _n_coarse(len(self))
 
     @property
     def label_type(self) -> type[np.unsignedinteger[Any]]:
@@ -135,15 +146,15 @@ class Centers:
 
     def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.integer]:
         if len(self) < _FEWEST_IN_LEVELS:
-            return nearest_center(block, self.centers)
+            return _nearest(block, self.centers)
         coarse, near = self._coarse_levels()
-        first = nearest_center(block, coarse)
+        first = _nearest(block, coarse)
         found = np.empty(len(block), np.intp)
         order = np.argsort(first, kind="stable")
         limits = np.searchsorted(first[order], np.arange(len(coarse) + 1))
         for group in np.flatnonzero(np.diff(limits)):
             inside = order[limits[group] : limits[group + 1]]
-            found[inside] = near[group][nearest_center(block[inside], self.centers[near[group]])]
+            found[inside] = near[group][_nearest(block[inside], self.centers[near[group]])]
         return found
 
     def _coarse_levels(self) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
@@ -164,6 +175,12 @@ class Centers:
 
 def _n_coarse(n_groups: int) -> int:
     return n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
+
+
+def _nearest(block: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.intp]:
+    if len(block) == 1:  # the group of a row must not depend on the rows that come with it
+        return nearest_center(np.repeat(block, 2, axis=0), centers)[:1]
+    return nearest_center(block, centers)
 
 
 def _product(queries: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import check_choice, check_threads, check_vectors
+from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
@@ -27,6 +27,7 @@ from densehash.index.changes import (
 from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
+from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.requests import (
     USUAL_K,
     check_k,
@@ -49,6 +50,7 @@ from densehash.index.tuning import Tuning, tune
 from densehash.rows import Rows
 from densehash.source import Source
 from densehash.store import Store
+from densehash.store.manifest import INDEX
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Index:
     @classmethod
     def build(
         cls,
-        X: ArrayLike | Source,
+        X: VectorsLike,
         *,
         ids: ArrayLike | None = None,
         hasher: str | Hasher = "auto",
@@ -102,9 +104,10 @@ class Index:
         n_groups: int | None = None,
         n_tables: int | None = None,
         random_state: int | RandomState | None = None,
+        path: str | os.PathLike[str] | None = None,
         verbose: int = 0,
     ) -> Self:
-        """Make an index of rows.
+        """Make an index of rows, in memory or in a folder.
 
         Parameters
         ----------
@@ -124,6 +127,9 @@ class Index:
         n_groups : for the grouped kind; about 1.3 times the root of n without
         n_tables : for the multi kind; n_bits / log2(n) without
         random_state : of a hasher that is named, and of the groups
+        path : a folder that is missing, empty, or an index. The index is made there, piece by
+            piece, of more rows than memory holds, and returned as :meth:`open` does. It appears
+            when it is whole; one that was there stays until then, and after any error.
         verbose : 1 shows bars while it takes long
 
         Examples
@@ -139,20 +145,36 @@ class Index:
         check_choice(metric, "metric", METRICS)
         vectors = check_vectors(X, "X")
         vector_type = kept_type(vectors, keep_vectors)
-        names = np.arange(len(vectors)) if ids is None else check_ids(ids)
-        check_new(names, len(vectors))
-        hashed = as_hashed(vectors, metric)
-        learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
-        made, reason = kind_for(
-            kind,
-            Rows(hashed, verbose=verbose > 0),
-            learnt,
-            n_groups=n_groups,
-            n_tables=n_tables,
-            random_state=random_state,
-        )
-        empty = State(learnt, made, metric, type_of(names), vector_type, reason=reason)
-        return cls(with_rows(empty, vectors, names, verbose))
+        names = None if ids is None else check_ids(ids)
+        if names is not None:
+            check_new(names, len(vectors))
+
+        def made(place: Place) -> State:
+            hashed = as_hashed(vectors, metric)
+            learnt = fitted(
+                hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose
+            )
+            suits, reason = kind_for(
+                kind,
+                Rows(hashed, verbose=verbose > 0),
+                learnt,
+                n_groups=n_groups,
+                n_tables=n_tables,
+                random_state=random_state,
+            )
+            id_type = "int64" if names is None else type_of(names)
+            empty = State(learnt, suits, metric, id_type, vector_type, reason=reason)
+            return with_rows(empty, vectors, names, verbose, place=place)
+
+        if path is None:
+            return cls(made(MEMORY))
+        with Store.creating(path, form=INDEX) as change:
+            if vector_type is not None:  # said before the hasher learns, which takes long
+                n_numbers = len(vectors) * vectors.shape[1]
+                change.check_room(n_numbers * np.dtype(vector_type).itemsize)
+            state = made(on_disk(change))
+            content = change.publish(content_of(state), checked=CHECKED)
+        return cls(with_segments_of(state, content), change.store)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -174,7 +196,7 @@ class Index:
         ...     len(Index.open(Path(folder, "eye.dh")))
         8
         """
-        store = Store.open(path)
+        store = Store.open(path, form=INDEX)
         return cls(_state_at(store.path, store.content), store)
 
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
@@ -190,7 +212,9 @@ class Index:
         """
         if self._store is not None and os.path.realpath(path) == os.path.realpath(self._store.path):
             return
-        Store.create(path, content_of(self._state), checked=CHECKED, verbose=verbose > 0)
+        Store.create(
+            path, content_of(self._state), form=INDEX, checked=CHECKED, verbose=verbose > 0
+        )
 
     def refresh(self) -> bool:
         """See what other processes have changed since; whether there was something.
@@ -314,7 +338,7 @@ class Index:
     # --- changed ------------------------------------------------------------------------------
 
     def add(
-        self, X: ArrayLike | Source, *, ids: ArrayLike | None = None, verbose: int = 0
+        self, X: VectorsLike, *, ids: ArrayLike | None = None, verbose: int = 0
     ) -> NDArray[Any]:
         """Add rows.
 
@@ -343,25 +367,24 @@ class Index:
         if ids is None and self._state.id_type == "string":
             raise InputError("ids are strings here, so rows that are added must bring theirs")
         given = None if ids is None else self._check_ids(ids)
-        placed = np.arange(len(vectors)) if given is None else given
-        check_new(placed, len(vectors))
-        names = placed
+        if given is not None:
+            check_new(given, len(vectors))
+        first = 0
 
-        def with_new(state: State) -> State:
-            nonlocal names
-            if given is None:
-                if state.next_id > np.iinfo(np.int64).max - len(vectors):
-                    raise InputError("there is no number left for a new id: bring ids")
-                names = placed + state.next_id
-            else:
+        def with_new(state: State, place: Place) -> State:
+            nonlocal first
+            first = state.next_id
+            if given is not None:
                 where, _ = locate(state, given)
                 if bool((where >= 0).any()):
                     there = shown(given[int((where >= 0).argmax())])
                     raise InputError(f"id {there!r} is in the index already: update it instead")
-            return with_rows(state, vectors, names, verbose)
+            return with_rows(state, vectors, given, verbose, place=place)
 
         self._change(with_new)
-        return public_ids(names)
+        if given is None:
+            return np.arange(first, first + len(vectors))
+        return public_ids(given).copy()  # the index may hold what was given
 
     def remove(self, ids: ArrayLike) -> int:
         """Remove rows; ids that are not there are passed over.
@@ -373,7 +396,7 @@ class Index:
         wanted = np.unique(self._check_ids(ids))
         count = 0
 
-        def without(state: State) -> State:
+        def without(state: State, _: Place) -> State:
             nonlocal count
             after, count = without_ids(state, wanted)
             return after
@@ -381,7 +404,7 @@ class Index:
         self._change(without)
         return count
 
-    def update(self, ids: ArrayLike, X: ArrayLike | Source, *, verbose: int = 0) -> None:
+    def update(self, ids: ArrayLike, X: VectorsLike, *, verbose: int = 0) -> None:
         """Replace the vectors of rows.
 
         Parameters
@@ -398,12 +421,13 @@ class Index:
         vectors = check_vectors(X, "X")
         check_new(wanted, len(vectors))
 
-        def replaced(state: State) -> State:
+        def replaced(state: State, place: Place) -> State:
             where, _ = locate(state, wanted)
             if bool((where < 0).any()):
                 missing = shown(wanted[int((where < 0).argmax())])
                 raise InputError(f"id {missing!r} is not in the index: add it instead")
-            return with_rows(without_ids(state, wanted)[0], vectors, wanted, verbose)
+            others, _ = without_ids(state, wanted)
+            return with_rows(others, vectors, wanted, verbose, place=place)
 
         self._change(replaced)
 
@@ -413,12 +437,12 @@ class Index:
         Files are compared with their checksums first: damage is found, not written anew.
         """
 
-        def merged(state: State) -> State:
+        def merged(state: State, place: Place) -> State:
             if len(state.segments) <= 1 and state.n_removed == 0:
                 return state
             if self._store is not None:
                 self._store.verify()
-            return replace(state, segments=state.merged(state.segments))
+            return replace(state, segments=state.merged(state.segments, place.put))
 
         self._change(merged)
 
@@ -676,7 +700,7 @@ class Index:
         asked = question_of(state, Q, metric=metric, probes=None, n_threads=n_threads)
         found = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
         settings = Settings(found.candidates, found.probes)
-        self._change(lambda newest: replace(newest, settings=settings))
+        self._change(lambda newest, _: replace(newest, settings=settings))
         return found
 
     def get(self, ids: ArrayLike) -> NDArray[Any]:
@@ -721,17 +745,17 @@ class Index:
         else:
             self.__dict__.update(type(self).open(parts["path"]).__dict__)
 
-    def _change(self, make: Callable[[State], State]) -> None:
+    def _change(self, make: Callable[[State, Place], State]) -> None:
         """Replace the state by what is made of the newest one; on disk first, if it is there."""
         with self._lock:
             if self._store is None:
-                self._state = make(self._state)
+                self._state = make(self._state, MEMORY)
                 return
             with self._store.change() as change:
                 if self._store.mark != self._mark:
                     self._state = _state_at(self._store.path, change.content)
                     self._mark = self._store.mark
-                after = make(self._state)
+                after = make(self._state, on_disk(change))
                 if after is self._state:
                     return
                 content = content_of(after, unchanged=change.content)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
 __all__ = ["UnitRows", "unit"]
 
 
 def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
-    """Rows scaled to length one; those that are all zero stay so.
+    """Rows scaled to length one; those that are all zero, or not finite, stay as they are.
 
     Parameters
     ----------
@@ -32,10 +33,10 @@ def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
     floats = rows.astype(_float_type(rows.dtype), copy=False)
     # Divided by the largest number first: squares of large ones overflow, of small ones vanish.
     largest = np.abs(floats).max(axis=1, keepdims=True)
-    largest[largest == 0] = 1
+    largest[(largest == 0) | ~np.isfinite(largest)] = 1
     scaled = floats / largest
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
-    lengths[lengths == 0] = 1
+    lengths[(lengths == 0) | ~np.isfinite(lengths)] = 1
     found: NDArray[np.floating] = scaled / lengths
     return found
 
@@ -54,8 +55,8 @@ class UnitRows(Source):
     """
 
     def __init__(self, X: NDArray[Any] | Source) -> None:
-        self._rows = X
-        self.shape = X.shape[0], X.shape[1]
+        self._rows = unmapped(X)
+        self.shape, self.chunks = (X.shape[0], X.shape[1]), getattr(X, "chunks", None)
         self.dtype = np.dtype(_float_type(X.dtype))
 
     def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[np.floating]:

@@ -19,7 +19,18 @@ from densehash.index.kinds.kind import Allowed
 from densehash.index.native import rerank, rerank_codes
 from densehash.index.segment import Segment
 
-__all__ = ["Found", "Request", "as_compared", "candidates_of", "merged", "named", "nearest"]
+__all__ = [
+    "Found",
+    "Request",
+    "as_compared",
+    "candidates_of",
+    "looked_up",
+    "merged",
+    "n_allowed",
+    "named",
+    "nearest",
+    "reranked",
+]
 
 _FAR = np.iinfo(np.int32).max
 
@@ -78,6 +89,25 @@ def nearest(kind: Kind, segments: Sequence[Segment], asked: Question, request: R
     candidates = candidates_of(kind, segments, asked, request)
     if request.rerank is None:
         return _cut(candidates, request.k)
+    return reranked(segments, asked, candidates, request)
+
+
+def reranked(
+    segments: Sequence[Segment], asked: Question, candidates: Found, request: Request
+) -> Found:
+    """The k candidates of each query that are nearest by what they are re-ranked by.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = question_of(state, [[2.0]]), Request(1, 5, "exact", [None])
+    >>> candidates = candidates_of(state.kind, state.segments, asked, request)
+    >>> reranked(state.segments, asked, candidates, request).positions
+    array([[2]])
+    """
     parts = []
     for number, segment in enumerate(segments):
         positions = candidates.positions
@@ -144,24 +174,64 @@ def candidates_of(
     >>> candidates_of(state.kind, state.segments, asked, request).there.sum()
     np.int64(5)
     """
-    ordered = request.rerank is None
-    n = request.n_candidates
-    parts = [
-        kind.candidates(segment, asked, n, allowed, ordered=ordered)
+    parts = looked_up(kind, segments, asked, request)
+    # A kind that does not look everywhere may have found too few: these queries look everywhere.
+    lacking = _lacking(parts, min(request.k, n_allowed(segments, request.allowed)))
+    if len(lacking):
+        again = looked_up(kind, segments, asked.some(lacking), request, everywhere=True)
+        parts = [_with_rows(part, lacking, new) for part, new in zip(parts, again, strict=True)]
+    return merged(segments, parts, request.n_candidates)
+
+
+def looked_up(
+    kind: Kind,
+    segments: Sequence[Segment],
+    asked: Question,
+    request: Request,
+    *,
+    everywhere: bool = False,
+    ordered: bool = False,
+) -> list[Candidates]:
+    """The n candidates of each query in each segment, as far as the kind looks.
+
+    Parameters
+    ----------
+    kind, segments, asked, request : as in :func:`candidates_of`
+    everywhere : whether all rows are looked at, whatever the kind
+    ordered : whether they must come by (Hamming distance, id); they do where nothing is re-ranked
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> state = index._state
+    >>> asked, request = question_of(state, [[2.0]]), Request(1, 1, None, [None])
+    >>> looked_up(state.kind, state.segments, asked, request)[0].positions
+    array([[2]])
+    """
+    look = scan if everywhere else kind.candidates
+    ordered = ordered or request.rerank is None
+    return [
+        look(segment, asked, request.n_candidates, allowed, ordered=ordered)
         for segment, allowed in zip(segments, request.allowed, strict=True)
     ]
-    # A kind that does not look everywhere may have found too few: these queries look everywhere.
-    most = sum(
-        segment.n_rows if allowed is None else int(np.count_nonzero(allowed))
-        for segment, allowed in zip(segments, request.allowed, strict=True)
+
+
+def n_allowed(segments: Sequence[Segment], allowed: Sequence[Allowed]) -> int:
+    """How many rows may be found.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.eye(8), n_bits=8)
+    >>> n_allowed(index._state.segments, [None])
+    8
+    """
+    return sum(
+        segment.n_rows if which is None else int(np.count_nonzero(which))
+        for segment, which in zip(segments, allowed, strict=True)
     )
-    lacking = _lacking(parts, min(request.k, most))
-    if len(lacking):
-        again = asked.some(lacking)
-        for number, (segment, allowed) in enumerate(zip(segments, request.allowed, strict=True)):
-            everywhere = scan(segment, again, n, allowed, ordered=ordered)
-            parts[number] = _with_rows(parts[number], lacking, everywhere)
-    return merged(segments, parts, n)
 
 
 def _lacking(parts: Sequence[Candidates], n: int) -> NDArray[np.intp]:

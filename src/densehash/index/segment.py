@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
+from densehash.index.gathering import Gathered
+from densehash.source import Source
 
 __all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "joined"]
 
@@ -31,22 +33,23 @@ class Rowset(NamedTuple):
     Attributes
     ----------
     ids : int64 or bytes array (n,)
-    codes : uint8 (n, width)
-    vectors : array (n, d), or None
+    codes : uint8 (n, width), or a Source of them
+    vectors : array (n, d), a Source, or None
     labels : integers (n,), the group of each row, or None where the kind has no groups
     """
 
     ids: NDArray[Any]
-    codes: NDArray[np.uint8]
-    vectors: NDArray[Any] | None
+    codes: NDArray[np.uint8] | Source
+    vectors: NDArray[Any] | Source | None
     labels: NDArray[np.integer] | None
 
-    def take(self, which: NDArray[Any]) -> Rowset:
-        """Some of the rows."""
+    def take(self, which: NDArray[np.bool_]) -> Rowset:
+        """Some of the rows; codes and vectors are read later."""
+        numbers = np.flatnonzero(which).astype(np.uint32)  # MOST_ROWS fit
         return Rowset(
             self.ids[which],
-            self.codes[which],
-            None if self.vectors is None else self.vectors[which],
+            Gathered([self.codes], numbers),
+            None if self.vectors is None else Gathered([self.vectors], numbers),
             None if self.labels is None else self.labels[which],
         )
 
@@ -153,7 +156,7 @@ class Segment:
 
 
 def joined(parts: list[Rowset]) -> Rowset:
-    """Rows one below the other.
+    """Rows one below the other; codes and vectors are read later.
 
     Examples
     --------
@@ -168,7 +171,7 @@ def joined(parts: list[Rowset]) -> Rowset:
     ids, codes, vectors, labels = zip(*parts, strict=True)
     return Rowset(
         np.concatenate(ids),
-        np.concatenate(codes),
-        None if parts[0].vectors is None else np.concatenate(vectors),
+        Gathered(codes),
+        None if parts[0].vectors is None else Gathered(vectors),
         None if parts[0].labels is None else np.concatenate(labels),
     )

@@ -14,10 +14,12 @@ from densehash.checks import check_choice, check_integer
 from densehash.errors import DensehashError, FileError
 from densehash.hashers import Hasher
 from densehash.hashers.state import hasher_of, state_of
+from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers
 from densehash.index.ids import IdType
 from densehash.index.kinds import Flat, Grouped, Kind, Multi
 from densehash.index.kinds.kind import check_stored
+from densehash.index.placing import Put, in_memory
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
 from densehash.truth import METRICS
 
@@ -88,29 +90,42 @@ class State:
         """Rows that are gone, but still take room."""
         return sum(len(segment.removed) for segment in self.segments)
 
-    def segment_of(self, rows: Rowset) -> Segment:
+    def bytes_a_row(self, id_bytes: int) -> int:
+        """Bytes of an id, a code and a kept vector."""
+        kept = 0 if self.vector_type is None else np.dtype(self.vector_type).itemsize
+        return id_bytes + bytes_for(self.hasher.n_bits_) + self.hasher.n_features_in_ * kept
+
+    def segment_of(self, rows: Rowset, put: Put = in_memory) -> Segment:
         """A segment of rows, which come in any order; their ids differ."""
         ids, labels = rows.ids, rows.labels
         order: NDArray[np.integer] | None = None
         if not bool((ids[:-1] < ids[1:]).all()):
-            order = np.argsort(ids, kind="stable")
+            order = np.argsort(ids, kind="stable").astype(np.uint32)  # MOST_ROWS fit
             ids, labels = ids[order], labels if labels is None else labels[order]
         ranks = self.kind.arrange(labels)
         if ranks is not None:  # large arrays move once, not first by id and then by the kind
             order = ranks if order is None else order[ranks]
         codes, vectors = rows.codes, rows.vectors
         if order is not None:
-            codes, vectors = codes[order], vectors if vectors is None else vectors[order]
-        elif vectors is not None:
-            vectors = np.array(vectors)  # those that were given may change
-        return Segment(ids, codes, vectors, self.kind.own_arrays(codes, labels, ranks))
+            codes = Gathered([codes], order)
+            vectors = None if vectors is None else Gathered([vectors], order)
+        placed = put(codes, "codes")
+        return Segment(
+            put(ids, "ids"),
+            placed,
+            None if vectors is None else put(vectors, "vectors"),
+            {
+                name: put(array, name)
+                for name, array in self.kind.own_arrays(placed, labels, ranks).items()
+            },
+        )
 
-    def merged(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    def merged(self, segments: tuple[Segment, ...], put: Put = in_memory) -> tuple[Segment, ...]:
         """One segment of what is there in several; none, where nothing is."""
         parts = [s.rows(self.kind.labels_of(s)) for s in segments if s.n_live]
-        return (self.segment_of(joined(parts)),) if parts else ()
+        return (self.segment_of(joined(parts), put),) if parts else ()
 
-    def with_rows(self, rows: Rowset, next_id: int) -> State:
+    def with_rows(self, rows: Rowset, next_id: int, put: Put = in_memory) -> State:
         """The index with more rows."""
         if len(rows.ids) == 0:
             return self
@@ -119,7 +134,7 @@ class State:
         while segments and segments[-1].n_live <= len(new.ids) <= _MOST_MERGED:
             last = segments.pop()
             new = joined([last.rows(self.kind.labels_of(last)), new])
-        return replace(self, segments=(*segments, self.segment_of(new)), next_id=next_id)
+        return replace(self, segments=(*segments, self.segment_of(new, put)), next_id=next_id)
 
 
 def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:

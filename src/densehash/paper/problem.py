@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,18 @@ from numpy.typing import NDArray
 from densehash.checks import check_choice, check_integer, check_vectors
 from densehash.datasets import DataSet
 from densehash.errors import InputError
+from densehash.paper.view import View
+from densehash.rows.mapped import unmapped
+from densehash.source import Source
 from densehash.truth import METRICS, nearest
 
 __all__ = ["Problem"]
 
-_BLOCK = 1 << 16  # rows
+_BLOCK = 1 << 20  # numbers
+_IN_MEMORY = 1 << 27  # bytes, as float32: sets up to this size are read once
+_MOST_TRUE = 20_000  # neighbours of a query: the paper's share of the paper's million rows
+
+Vectors = NDArray[Any] | Source
 
 
 @dataclass(frozen=True)
@@ -27,10 +35,12 @@ class Problem:
     Attributes
     ----------
     name, description : of the set
-    base : real array (n, d), the database
+    base : real array (n, d), the database; a View, sliced like one, where it is large and lies in
+        a file
     queries : real array (q, d)
     metric : one of ``truth.METRICS``: "l2", "cosine" or "ip" (inner product)
-    fraction : the nearest share of the database is true: the paper's 2 percent
+    fraction : the nearest share of the database is true: the paper's 2 percent, but of no more
+        than a million rows
     k : how many nearest ones are to be found again after re-ranking
     verbose : whether long passes show a bar
     """
@@ -56,7 +66,8 @@ class Problem:
     ) -> Problem:
         """The paper's protocol for a set: the queries are its own, or rows drawn at random.
 
-        Drawn rows leave the database. There are never more of them than a tenth of the rows.
+        Drawn rows leave the database. There are never more of them than a tenth of the rows. What
+        is no array in memory stays where it is, unless it is small.
 
         Parameters
         ----------
@@ -74,7 +85,7 @@ class Problem:
         """
         check_choice(metric, "metric", METRICS)
         check_integer(n_queries, "n_queries", 1)
-        base = check_vectors(data.base, "vectors")
+        base = unmapped(check_vectors(data.base, "vectors"))
         if len(base) < 20:
             raise InputError(f"{data.name} has {len(base)} rows, at least 20 are needed")
         _check_finite(base, data.name)
@@ -85,21 +96,28 @@ class Problem:
         if data.queries is None:
             order = rng.permutation(len(base))
             n_drawn = min(n_queries, (kept or len(base)) // 10)
-            asked, rest = np.sort(order[:n_drawn]), np.sort(order[n_drawn:kept])
-            queries, rows = np.asarray(base[asked]), np.asarray(base[rest])
+            asked = np.sort(order[:n_drawn])
+            rest = None if kept is None else np.sort(order[n_drawn:kept])
+            queries = np.asarray(base[asked])
+            rows = View(base, left_out=asked) if rest is None else View(base, chosen=rest)
         else:
             queries = np.asarray(check_vectors(data.queries, "queries")[:n_queries])
             if queries.shape[1] != base.shape[1]:
                 raise InputError(
                     f"queries have {queries.shape[1]} features but {data.name} has {base.shape[1]}"
                 )
-            chosen = slice(None) if kept is None else np.sort(rng.permutation(len(base))[:kept])
-            rows = np.asarray(base[chosen])
+            chosen = None if kept is None else np.sort(rng.permutation(len(base))[:kept])
+            rows = View(base, chosen=chosen)
+        lies_elsewhere = isinstance(base, (Source, np.memmap))
+        small = 4 * rows.shape[0] * rows.shape[1] <= _IN_MEMORY
         return cls(
             data.name,
-            np.ascontiguousarray(rows),
+            cast(NDArray[Any], rows)
+            if lies_elsewhere and not small
+            else np.ascontiguousarray(rows[:]),
             np.ascontiguousarray(queries),
             metric,
+            min(cls.fraction, _MOST_TRUE / len(rows)),
             k=min(10, len(rows)),
             description=data.description,
             verbose=verbose,
@@ -110,8 +128,8 @@ class Problem:
         """All that tells this problem from others: a part of every record's key."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.base, self.queries):
-            for start in range(0, len(array), _BLOCK):
-                digest.update(array[start : start + _BLOCK].tobytes())
+            for _, block in _blocks(array):
+                digest.update(block.tobytes())
         return {
             "set": self.name,
             "rows": self.base.shape[0],
@@ -143,35 +161,60 @@ class Problem:
     @cached_property
     def vectors(self) -> NDArray[Any]:
         """What hashers learn from, (n, d): Euclidean neighbours there are those of the metric."""
-        return self._as_euclidean[0]
+        if self.metric == "l2":
+            return self.base
+        width = self.base.shape[1] + (self.metric == "ip")
+        made = View(self.base, made=self._as_euclidean, n_features=width, dtype=np.float32)
+        in_memory = isinstance(self.base, np.ndarray)
+        return made[:] if in_memory else cast(NDArray[Any], made)
 
     @cached_property
     def asked(self) -> NDArray[Any]:
         """The queries beside :attr:`vectors`."""
-        return self._as_euclidean[1]
-
-    @cached_property
-    def _as_euclidean(self) -> tuple[NDArray[Any], NDArray[Any]]:
         if self.metric == "l2":
-            return self.base, self.queries
-        base, queries = self.base.astype(np.float32), self.queries.astype(np.float32)
-        lengths = np.linalg.norm(base, axis=1, keepdims=True)
+            return self.queries
         if self.metric == "cosine":
-            return base / lengths, queries / np.linalg.norm(queries, axis=1, keepdims=True)
+            return self._as_euclidean(self.queries)
+        zeros = np.zeros((len(self.queries), 1), np.float32)
+        return np.hstack([self.queries.astype(np.float32), zeros])
+
+    def _as_euclidean(self, block: NDArray[Any]) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = np.ascontiguousarray(
+            block, np.float32
+        )  # sums depend on the layout
+        lengths = _lengths(rows)
+        if self.metric == "cosine":
+            return rows / lengths
         # One more feature makes all rows equally long; then the nearest is the one with the
         # largest product (Bachrach and others, RecSys 2014). Queries have zero there.
-        longest = lengths.max()
-        missing = np.sqrt(np.maximum(longest**2 - lengths**2, 0))
-        zeros = np.zeros((len(queries), 1), np.float32)
-        return np.hstack([base, missing]), np.hstack([queries, zeros])
+        missing = np.sqrt(np.maximum(self._longest**2 - lengths**2, 0))
+        return np.hstack([rows, missing])
+
+    @cached_property
+    def _longest(self) -> np.float32:
+        """The length of the longest row."""
+        return np.float32(max(_lengths(block).max() for _, block in _blocks(self.base)))
 
 
-def _check_finite(rows: NDArray[Any], name: str) -> None:
+def _lengths(rows: NDArray[Any]) -> NDArray[np.float32]:
+    rows = np.ascontiguousarray(rows, np.float32)
+    lengths: NDArray[np.float32] = np.linalg.norm(rows, axis=1, keepdims=True)
+    return lengths
+
+
+def _blocks(rows: Vectors) -> Iterator[tuple[int, NDArray[Any]]]:
+    """All rows, some at a time, and the position of the first."""
+    step = max(1, _BLOCK // rows.shape[1])
+    for start in range(0, len(rows), step):
+        yield start, rows[start : start + step]
+
+
+def _check_finite(rows: Vectors, name: str) -> None:
     """Name the first bad row as the file numbers it, before rows are drawn."""
     if rows.dtype.kind != "f":
         return
-    for start in range(0, len(rows), _BLOCK):
-        finite = np.isfinite(rows[start : start + _BLOCK])
+    for start, block in _blocks(rows):
+        finite = np.isfinite(block)
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise InputError(

@@ -64,7 +64,8 @@ def map_table(results: Results, plan: Plan) -> Table:
         ),
         tuple(rows),
         "Mean over seeds; ± is the largest standard deviation in the line. The nearest "
-        f"{identity['fraction']:.0%} of the database are true; ties count as their expectation.",
+        f"{100 * identity['fraction']:.3g}% of the database are true; ties count as their "
+        "expectation.",
     )
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,23 +18,31 @@ from densehash.errors import FileError, InputError
 
 __all__ = [
     "DEEPEST",
-    "FORMAT",
+    "FORMS",
+    "HASHER",
     "HEADER_BYTES",
+    "INDEX",
     "MANIFEST",
     "MOST_BYTES",
     "MOST_CHECKED",
+    "SHARDS",
     "VERSION",
     "Entry",
+    "Form",
     "Manifest",
     "decode",
     "encode",
     "entries_of",
     "item_size",
+    "other_form",
 ]
 
 MANIFEST = "manifest.json"
-FORMAT = "densehash index"
 VERSION = 1
+
+INDEX = "densehash index"
+HASHER = "densehash hasher"
+SHARDS = "densehash shards"
 
 MOST_BYTES = 1 << 24
 """Of a manifest; thousands of segments take less."""
@@ -61,6 +69,32 @@ _MOST_FILE = 1 << 60
 _MOST_GENERATION = 1 << 53
 
 _ENTRY_KEYS = {"file", "dtype", "shape", "bytes", "sha256", "checked"}
+
+
+class Form(NamedTuple):
+    """What a folder can be.
+
+    Attributes
+    ----------
+    noun : how errors call it
+    article : of the noun
+    opened_by : the call that opens it
+    """
+
+    noun: str
+    article: str
+    opened_by: str
+
+    def __str__(self) -> str:
+        return f"{self.article} {self.noun}"
+
+
+FORMS = {
+    INDEX: Form("index", "an", "densehash.Index.open"),
+    HASHER: Form("hasher", "a", "densehash.load_hasher"),
+    SHARDS: Form("sharded index", "a", "densehash.distributed.ShardedIndex.open"),
+}
+"""All forms, by what a manifest calls them."""
 
 
 class Entry(NamedTuple):
@@ -91,10 +125,29 @@ class Manifest(NamedTuple):
     ----------
     generation : rises by one with each change
     content : plain values in dicts and lists; arrays are Entry
+    form : one of FORMS
     """
 
     generation: int
     content: dict[str, Any]
+    form: str = INDEX
+
+
+def other_form(folder: Path, found: str, expected: Iterable[str]) -> str:
+    """What to say of a folder that holds something else.
+
+    Parameters
+    ----------
+    folder : the folder
+    found : its form
+    expected : forms that would do
+
+    Examples
+    --------
+    >>> other_form(Path("m.dh"), HASHER, [INDEX])
+    'm.dh holds a hasher, not an index'
+    """
+    return f"{folder} holds {FORMS[found]}, not {' or '.join(str(FORMS[one]) for one in expected)}"
 
 
 def item_size(dtype: str) -> int | None:
@@ -131,7 +184,7 @@ def encode(manifest: Manifest) -> bytes:
     }
     """
     tree = {
-        "format": FORMAT,
+        "format": manifest.form,
         "version": VERSION,
         "generation": manifest.generation,
         "content": _plain(manifest.content, ("content",)),
@@ -165,7 +218,7 @@ def decode(data: bytes, path: Path) -> Manifest:
     Examples
     --------
     >>> decode(encode(Manifest(3, {"kind": "flat"})), Path("manifest.json"))
-    Manifest(generation=3, content={'kind': 'flat'})
+    Manifest(generation=3, content={'kind': 'flat'}, form='densehash index')
     """
     first = _FIRST_LINE.match(data)
     if first is None or len(data) > MOST_BYTES:
@@ -179,8 +232,9 @@ def decode(data: bytes, path: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} cannot be read: {error}") from None
     # These two stay what they are in every version to come.
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise FileError(f"{path} is not the manifest of a {FORMAT}")
+    form = tree.get("format") if isinstance(tree, dict) else None
+    if not isinstance(form, str) or form not in FORMS:
+        raise FileError(f"{path} is not the manifest of a {' or a '.join(FORMS)}")
     version = tree.get("version")
     if type(version) is not int or version != VERSION:
         newer = type(version) is int and version > VERSION
@@ -196,7 +250,7 @@ def decode(data: bytes, path: Path) -> Manifest:
     if not isinstance(content, dict) or "file" in content:
         raise FileError(f"{path}: the content must be an object, and no array")
     try:
-        manifest = Manifest(generation, _read(content, ("content",)))
+        manifest = Manifest(generation, _read(content, ("content",)), form)
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
     files = [entry.file for entry in entries_of(manifest.content)]

@@ -20,7 +20,7 @@ from densehash.index.kinds.kind import (
 )
 from densehash.index.native import nearest_groups, top_k_in_groups
 from densehash.index.segment import Segment
-from densehash.rows import Rows
+from densehash.rows import Floats
 
 __all__ = ["Grouped"]
 
@@ -49,9 +49,14 @@ class Grouped(Kind):
         """A score for each group."""
         return len(self.centers)
 
-    def labels(self, rows: Rows) -> NDArray[np.integer]:
-        """The group of each row, (n,)."""
-        return self.centers.labels(rows)
+    @property
+    def numbers_a_row(self) -> int:
+        """A score for each of the groups that it is compared with at a time."""
+        return self.centers.numbers_a_row
+
+    def labels(self, block: Floats) -> NDArray[np.integer]:
+        """The group of each row of a block, (b,)."""
+        return self.centers.nearest(block)
 
     def arrange(self, labels: NDArray[np.integer] | None) -> NDArray[np.uint32]:
         """By group, and in a group by rank."""

@@ -17,7 +17,7 @@ from densehash.hashers import Hasher
 from densehash.index.lengths import unit
 from densehash.index.native import top_k_in_groups
 from densehash.index.segment import Segment
-from densehash.rows import Rows
+from densehash.rows import Floats
 
 __all__ = ["Candidates", "Kind", "Question", "check_stored", "scan"]
 
@@ -147,8 +147,13 @@ class Kind(ABC):
         """How many numbers, beside candidates, the kind makes of a query at a time."""
         return 0
 
-    def labels(self, rows: Rows) -> NDArray[np.integer] | None:  # noqa: ARG002
-        """The group of each row, (n,), where the kind has groups."""
+    @property
+    def numbers_a_row(self) -> int:
+        """How many numbers the kind makes of a row at a time, to find its group."""
+        return 1
+
+    def labels(self, block: Floats) -> NDArray[np.integer] | None:  # noqa: ARG002
+        """The group of each row of a block, (b,), where the kind has groups."""
         return None
 
     def arrange(self, labels: NDArray[np.integer] | None) -> NDArray[np.uint32] | None:  # noqa: ARG002

@@ -1,17 +1,17 @@
-"""Rows in blocks: all that learning sees of its data.
+"""Rows on this machine: arrays, memory maps and Sources of any real type.
 
 A hasher asks for four things: how many rows and features there are, a random sample, and a pass
-over all rows, each block mapped to a partial answer and the answers combined. Arrays and memory
-maps of any real type are read here; a block is always C-contiguous, of floats, and finite.
+over all rows, each block mapped to a partial answer and the answers combined. A block is always
+C-contiguous, of floats, and finite. What is not in memory is read while earlier blocks are
+computed with, and is not held longer than that.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from numpy.random import RandomState
@@ -22,19 +22,20 @@ from densehash.checks import check_integer, check_vectors
 from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
+from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
-__all__ = ["Rows", "tree_reduce"]
+__all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
 
 Answer = TypeVar("Answer")
 Floats = NDArray[np.floating]
 
 # Blocks of about a million numbers: large enough for matrix products at full speed, small enough
-# that a few of them, with what is made from them, stay in the cache.
+# that a few of them, with what is made from them, stay in the cache. Powers of two, so that parts
+# of 8,192 rows, or of twice, four times ... as many, are whole blocks and whole trees of them.
 _BLOCK_NUMBERS = 1 << 20
 _MOST_BLOCK_ROWS = 8192
 _FEWEST_BLOCK_ROWS = 64
-_FAN_IN = 16
 
 # Rows whose mean is so many times as long as they differ, or that differ by less than so much, are
 # computed with in float64; squares of what differs by even less would vanish there, too.
@@ -49,7 +50,7 @@ _MOST_SQUARES = 1e36
 
 
 class Rows:
-    """Rows of an array or a memory map, in blocks.
+    """Rows of an array, a memory map or a Source, in blocks.
 
     Blocks are float64 where the rows are float64 or wide integers, and float32 otherwise. Every
     block that is read has been checked: the first row with a NaN or an infinity is an error.
@@ -59,6 +60,7 @@ class Rows:
     X : real array of shape (n_rows, n_features), a Source, or what numpy makes an array of
     verbose : whether passes that take long show a bar
     name : what errors call it
+    first : the number of the first row, where these are a part of more
 
     Attributes
     ----------
@@ -74,14 +76,20 @@ class Rows:
     array([ 90., 100.])
     """
 
-    def __init__(self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X") -> None:
-        self._array = check_vectors(X, name)
+    n_rows: int
+    n_features: int
+    dtype: type[np.floating]
+
+    def __init__(
+        self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X", first: int = 0
+    ) -> None:
+        self._array = unmapped(check_vectors(X, name))
         self._name = name
         self._verbose = verbose
+        self._first = first
         self._checked: set[tuple[int, int]] = set()
-        self.n_rows: int = self._array.shape[0]
-        self.n_features: int = self._array.shape[1]
-        self.dtype: type[np.floating] = _float_type(self._array.dtype)
+        self.n_rows, self.n_features = self._array.shape
+        self.dtype = float_type(self._array.dtype)
 
     def needs_float64(self) -> bool:
         """Whether float32 would blur the differences between rows.
@@ -96,7 +104,7 @@ class Rows:
         """
         positions = np.linspace(0, self.n_rows - 1, min(self.n_rows, _N_LOOKED_AT)).astype(int)
         with np.errstate(over="ignore"):
-            some = self._array[positions].astype(np.float64)
+            some = self._pick(positions).astype(np.float64)
         size = float(np.abs(some).max())
         if not np.isfinite(size) or size == 0:
             return False  # a pass will name what is not finite
@@ -139,13 +147,16 @@ class Rows:
         positions = np.sort(sample_without_replacement(self.n_rows, m, random_state=random_state))
         step = m if function is None else self._block_rows(1)
         parts = []
-        for start in range(0, m, step):
-            some = positions[start : start + step]
-            block = self._as_block(self._array[some])
-            if not _is_fine(block):
+        for some in (positions[start : start + step] for start in range(0, m, step)):
+            block = as_block(self._pick(some), self.dtype)
+            if not is_fine(block):
                 self.for_each(lambda *_: None, label="looking for the first bad row")
             parts.append(block if function is None else function(block))
         return np.concatenate(parts)
+
+    def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
+        """Rows at rising positions, as they are."""
+        return self._array[positions]
 
     def map_reduce(
         self,
@@ -172,8 +183,29 @@ class Rows:
         >>> rows.map_reduce(lambda block, start: len(block), lambda one, two: one + two)
         100000
         """
-        with closing(self._map(function, width, label)) as answers:
-            return tree_reduce(answers, combine)
+        return self.reduced(function, combine, width, n_threads(), label)
+
+    def reduced(
+        self,
+        function: Callable[[Floats, int], Answer],
+        combine: Callable[[Answer, Answer], Answer],
+        width: int,
+        threads: int,
+        label: str = "",
+    ) -> Answer:
+        """What :meth:`map_reduce` returns, by so many threads.
+
+        Examples
+        --------
+        >>> Rows([[1.0], [2.0]]).reduced(lambda block, start: block.sum(), np.add, 1, threads=1)
+        np.float64(3.0)
+        """
+        parts = self._parts(self._block_rows(width))
+        limits = list(itertools.chain.from_iterable(parts))
+        with closing(self._map(function, limits, threads, label)) as answers:
+            # Each part first, as a worker of a cluster does that has no more than it.
+            trees = (tree_reduce(itertools.islice(answers, len(part)), combine) for part in parts)
+            return tree_reduce(trees, combine)
 
     def for_each(
         self, function: Callable[[Floats, int], object], *, width: int = 1, label: str = "reading"
@@ -189,43 +221,93 @@ class Rows:
         >>> squares[3]
         array([36., 49.])
         """
-        with closing(self._map(function, width, label)) as answers:
-            for _ in answers:
-                pass
+        for _ in self.map(function, width=width, label=label):
+            pass
+
+    def map(
+        self,
+        function: Callable[[Floats, int], Answer],
+        *,
+        width: int = 1,
+        threads: int | None = None,
+        label: str = "reading",
+    ) -> Generator[Answer, None, None]:
+        """What ``function`` makes of each block, in their order, as they come.
+
+        Examples
+        --------
+        >>> list(Rows(np.ones((10_000, 2))).map(lambda block, start: (start, len(block))))
+        [(0, 8192), (8192, 1808)]
+        """
+        limits = list(itertools.chain.from_iterable(self._parts(self._block_rows(width))))
+        return self._map(function, limits, threads or n_threads(), label)
+
+    is_lazy: ClassVar[bool] = False
+    """Whether rows lie elsewhere, and what is made of them stays there."""
+
+    def lazily(
+        self,
+        function: Callable[[Floats], NDArray[Any]],  # noqa: ARG002
+        n_columns: int,  # noqa: ARG002
+        dtype: type[np.generic],  # noqa: ARG002
+        *,
+        width: int,  # noqa: ARG002
+    ) -> Any:
+        """What is made of rows later; only of those that lie elsewhere."""
+        raise TypeError("rows of this machine are computed with at once")
+
+    def _parts(self, step: int) -> list[list[tuple[int, int]]]:
+        """Where blocks begin and end, for each part of the rows that blocks do not cross."""
+        ends = list(itertools.accumulate(getattr(self._array, "chunks", None) or (self.n_rows,)))
+        return [
+            [(at, min(at + step, end)) for at in range(start, end, step)]
+            for start, end in itertools.pairwise([0, *ends])
+            if start < end
+        ]
 
     def _map(
-        self, function: Callable[[Floats, int], Answer], width: int, label: str
+        self,
+        function: Callable[[Floats, int], Answer],
+        limits: Sequence[tuple[int, int]],
+        threads: int,
+        label: str,
     ) -> Generator[Answer, None, None]:
-        step = self._block_rows(width)
-        limits = [(start, min(start + step, self.n_rows)) for start in range(0, self.n_rows, step)]
-        threads = min(n_threads(), len(limits))
-        work = map_in_order(partial(self._apply, function), limits, threads)
+        # Read here, in their order, while threads compute with the blocks before.
+        ahead = not isinstance(self._array, np.ndarray) and len(limits) > 1
+        raw = (((start, stop), self._array[start:stop]) for start, stop in limits)
+
+        def answer_of(item: tuple[tuple[int, int], NDArray[np.generic]]) -> tuple[int, Answer]:
+            return len(item[1]), self._apply(function, *item)
+
+        work = map_in_order(answer_of, raw, min(threads, len(limits)), ahead=ahead)
         with (
             one_blas_thread(),
             bar(label, self.n_rows, shown=self._verbose) as advance,
             closing(work) as answers,  # or threads could outlive an error in `combine`
         ):
-            for (start, stop), answer in zip(limits, answers, strict=True):
-                advance(stop - start)
+            for n_done, answer in answers:
+                advance(n_done)
                 yield answer
 
     def _block_rows(self, width: int) -> int:
-        fitting = _BLOCK_NUMBERS // max(self.n_features, width)
-        return min(max(fitting, _FEWEST_BLOCK_ROWS), _MOST_BLOCK_ROWS)
+        fitting = max(_BLOCK_NUMBERS // max(self.n_features, width), 1)
+        power = 1 << (fitting.bit_length() - 1)
+        return min(max(power, _FEWEST_BLOCK_ROWS), _MOST_BLOCK_ROWS)
 
-    def _apply(self, function: Callable[[Floats, int], Answer], limits: tuple[int, int]) -> Answer:
-        start, stop = limits
-        block = self._as_block(self._array[start:stop])
+    def _apply(
+        self,
+        function: Callable[[Floats, int], Answer],
+        limits: tuple[int, int],
+        part: NDArray[np.generic],
+    ) -> Answer:
+        start = self._first + limits[0]
+        block = as_block(part, self.dtype)
         # Once is enough: rows do not change during a fit.
         if limits not in self._checked:
-            if not _is_fine(block):
+            if not is_fine(block):
                 self._refuse(block, start)
             self._checked.add(limits)
         return function(block, start)
-
-    def _as_block(self, part: NDArray[np.generic]) -> Floats:
-        with np.errstate(over="ignore"):  # a float128 too large is infinite, and then refused
-            return np.ascontiguousarray(part, dtype=self.dtype)
 
     def _refuse(self, block: Floats, start: int) -> NoReturn:
         bad = ~np.isfinite(block)
@@ -244,7 +326,7 @@ class Rows:
 
 
 def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], Answer]) -> Answer:
-    """Combine answers in a fixed tree: sixteen neighbours into one, then sixteen of those, and on.
+    """Combine answers in a fixed tree: two neighbours into one, then two of those, and on.
 
     Only the order of the answers decides the tree, so that a cluster whose workers combine their
     own blocks gets the same bytes as one machine. Sums over a tree also round less.
@@ -254,36 +336,55 @@ def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], A
     >>> tree_reduce(iter(range(100)), lambda one, two: one + two)
     4950
     """
-    # At each depth: how many of its trees were combined so far, and into what.
-    levels: list[tuple[int, Answer] | None] = []
+    levels: list[list[Answer]] = []  # at each depth, the tree that waits for its neighbour, if any
     for answer in answers:
-        tree = answer
-        for depth in itertools.count():
-            if depth == len(levels):
-                levels.append(None)
-            begun = levels[depth]
-            count, tree = (1, tree) if begun is None else (begun[0] + 1, combine(begun[1], tree))
-            if count < _FAN_IN:
-                levels[depth] = count, tree
-                break
-            levels[depth] = None  # full: the tree is one of the depth above
+        tree, depth = answer, 0
+        while depth < len(levels) and levels[depth]:
+            tree, depth = combine(levels[depth].pop(), tree), depth + 1
+        if depth == len(levels):
+            levels.append([])
+        levels[depth].append(tree)
     # What is left over: each is the last of the depth above.
-    left = [level[1] for level in levels if level is not None]
+    left = [level[0] for level in levels if level]
     whole = left[0]
     for earlier in left[1:]:
         whole = combine(earlier, whole)
     return whole
 
 
-def _is_fine(block: Floats) -> bool:
-    """Whether all numbers are finite, and no sum of squares or products will overflow."""
+def as_block(part: NDArray[np.generic], dtype: type[np.floating]) -> Floats:
+    """Rows as they are computed with.
+
+    Examples
+    --------
+    >>> as_block(np.array([[1, 2]], np.uint8), np.float32)
+    array([[1., 2.]], dtype=float32)
+    """
+    with np.errstate(over="ignore"):  # a float128 too large is infinite, and then refused
+        return np.ascontiguousarray(part, dtype=dtype)
+
+
+def is_fine(block: Floats) -> bool:
+    """Whether all numbers are finite, and no sum of squares or products will overflow.
+
+    Examples
+    --------
+    >>> is_fine(np.array([[1.0, np.nan]]))
+    False
+    """
     flat = block.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         # One sum at the speed of memory. NaN is not below anything.
         return bool(np.dot(flat, flat) < _MOST_SQUARES)
 
 
-def _float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:
-    """float32 where it holds every value of the type, or the type is float32."""
+def float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:
+    """float32 where it holds every value of the type, or the type is float32.
+
+    Examples
+    --------
+    >>> float_type(np.dtype(np.uint8)).__name__, float_type(np.dtype(np.int64)).__name__
+    ('float32', 'float64')
+    """
     small = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
     return np.float32 if small else np.float64

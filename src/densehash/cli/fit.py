@@ -1,0 +1,77 @@
+"""``densehash fit``: a hasher that learns from a file of vectors."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from densehash.cli.app import app, examples
+from densehash.cli.arguments import AsJson, Key
+from densehash.cli.places import check_folder_place
+from densehash.cli.text import facts
+from densehash.datasets import open_vectors
+from densehash.index.building import fitted
+from densehash.store import Store
+from densehash.store.manifest import HASHER
+
+__all__: list[str] = []
+
+
+@app.command(
+    "fit",
+    epilog=examples(
+        "densehash fit vectors.npy -o model.dh",
+        "densehash fit base.fvecs -o model.dh --hasher dsh --bits 64",
+        "densehash fit table.parquet --key embedding -o model.dh --hasher refined --force",
+    ),
+)
+def _fit(
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the hasher.")],
+    hasher: Annotated[
+        str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
+    ] = "auto",
+    bits: Annotated[
+        int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 without it.")
+    ] = None,
+    key: Key = None,
+    seed: Annotated[int, typer.Option(help="Draws the planes.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a hasher that is there already.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a hasher from a file of vectors; densehash encode makes codes by it.
+
+    It appears when it is whole. One that is replaced stays as it is until then.
+    """
+    check_folder_place(out, HASHER, force=force)
+    X = open_vectors(vectors, key=key)
+    begun = time.perf_counter()
+    learnt = fitted(hasher, X, n_bits=bits, random_state=seed, verbose=1)
+    learnt.set_params(verbose=0).save(out)
+    about = {
+        "rows": len(X),
+        "features": learnt.n_features_in_,
+        "hasher": type(learnt).__name__,
+        "bits": learnt.n_bits_,
+        "bytes_on_disk": Store.open(out, form=HASHER).n_bytes,
+        "seconds": time.perf_counter() - begun,
+    }
+    if as_json:
+        typer.echo(json.dumps(about, indent=2))
+        return
+    facts(
+        [
+            ("model", str(out)),
+            ("rows", f"{about['rows']:,}"),
+            ("features", f"{about['features']:,}"),
+            ("hasher", f"{about['hasher']}, {about['bits']} bits"),
+            ("bytes on disk", f"{about['bytes_on_disk']:,}"),
+            ("seconds", f"{about['seconds']:,.1f}"),
+        ]
+    )

@@ -1,0 +1,49 @@
+"""Where commands write: what cannot be written there is refused before any work is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from densehash.errors import FileError
+from densehash.store import Store
+from densehash.store.manifest import FORMS, MANIFEST
+
+__all__ = ["check_file_place", "check_folder_place"]
+
+# Whoever was killed may have left files of a folder that has no manifest yet.
+_LEFT = {".npy", ".part", ".lock"}
+
+
+def check_file_place(out: Path) -> None:
+    """Refuse a place at which there can be no file."""
+    _check_parent(out)
+    if out.is_dir():
+        raise FileError(f"{out} is a directory, expected a file or nothing")
+
+
+def check_folder_place(out: Path, form: str, *, force: bool) -> None:
+    """Refuse a place at which a folder could not be saved.
+
+    Parameters
+    ----------
+    out : the folder
+    form : what it shall be, one of ``manifest.FORMS``
+    force : whether one that is there is replaced
+    """
+    noun = FORMS[form].noun
+    _check_parent(out)
+    if (out / MANIFEST).exists():
+        Store.open(out, form=form)  # one that is damaged, or something else, is not replaced
+        if not force:
+            raise FileError(f"{out} is {FORMS[form]} already: --force replaces it")
+    elif out.exists():
+        if not out.is_dir():
+            raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
+        others = [path.name for path in out.iterdir() if path.suffix not in _LEFT]
+        if others:
+            raise FileError(f"{out} is no {noun}, and not empty: it has {min(others)!r}")
+
+
+def _check_parent(out: Path) -> None:
+    if not out.absolute().parent.is_dir():
+        raise FileError(f"{out.absolute().parent} is no folder, so {out} cannot be made in it")

@@ -1,0 +1,245 @@
+"""Shards of an index: what they have in common is learnt once, and workers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+from dask.delayed import delayed
+from numpy.random import RandomState
+
+from densehash.checks import check_choice, check_threads
+from densehash.distributed.chunks import Chunks, IdChunks, as_ids
+from densehash.distributed.doubles import double_id
+from densehash.distributed.shards import (
+    Home,
+    Seen,
+    check_same,
+    marks_of,
+    new_name,
+    place_shard,
+    seen,
+)
+from densehash.errors import FileError, InputError
+from densehash.hashers import Hasher
+from densehash.index import Index
+from densehash.index.building import fitted, kept_type, kind_for
+from densehash.index.changes import check_new, with_rows
+from densehash.index.ids import IdType, type_of
+from densehash.index.state import State
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.dask import Part, compute
+from densehash.truth import METRICS
+
+__all__ = ["copy_shard", "learnt", "write_shards"]
+
+
+def learnt(
+    chunks: Chunks,
+    id_type: IdType,
+    *,
+    hasher: str | Hasher,
+    n_bits: int | None,
+    kind: str,
+    metric: str,
+    keep_vectors: bool | str,
+    n_groups: int | None,
+    n_tables: int | None,
+    random_state: int | RandomState | None,
+    verbose: int,
+) -> State:
+    """What all shards have in common: an index of no rows.
+
+    Examples
+    --------
+    >>> nothing = dict.fromkeys(("n_bits", "n_groups", "n_tables", "random_state"))
+    >>> state = learnt(
+    ...     Chunks(np.eye(8)), "int64", hasher="lsh", kind="flat", metric="l2",
+    ...     keep_vectors=True, verbose=0, **{**nothing, "n_bits": 8},
+    ... )
+    >>> state.hasher.n_bits_, state.vector_type
+    (8, 'float32')
+    """
+    check_choice(metric, "metric", METRICS)
+    vector_type = kept_type(np.empty((0, 0), chunks.dtype), keep_vectors)
+    hashed = chunks.hashed(metric)
+    model = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+    made, reason = kind_for(
+        kind,
+        rows_of(hashed, verbose=verbose > 0),
+        model,
+        n_groups=n_groups,
+        n_tables=n_tables,
+        random_state=random_state,
+    )
+    return State(model, made, metric, id_type, vector_type, reason=reason)
+
+
+def write_shards(
+    home: Home,
+    state: State,
+    chunks: Chunks,
+    ids: IdChunks,
+    *,
+    old: list[Seen],
+    verbose: int,
+) -> list[Seen]:
+    """Write a shard of each chunk that has rows, on the workers.
+
+    Parameters
+    ----------
+    home : where they go
+    state : what they have in common
+    chunks, ids : the rows
+    old : other shards of the index, whose ids must differ from these
+    verbose : 1 shows Dask's bar
+
+    Returns
+    -------
+    What was written. Nothing counts before a manifest names it.
+
+    Raises
+    ------
+    InputError : if rows or ids are not what they should be
+    FileError : if a shard cannot be written
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from tempfile import TemporaryDirectory
+    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
+    >>> chunks = Chunks(np.ones((5, 8)))
+    >>> with TemporaryDirectory() as folder:
+    ...     home = Home(Path(folder), marks_of(state))
+    ...     ids = IdChunks(None, chunks)
+    ...     new = write_shards(home, replace(state, segments=()), chunks, ids, old=[], verbose=0)
+    >>> [one.n_rows for one in new]
+    [5]
+    """
+    _check_none_lost(old)
+    empty = delayed(state, pure=False, traverse=False)
+    write = delayed(_written, pure=False)
+    tasks = [
+        write(home, empty, new_name(), part, values, ids.of(part.number))
+        for values, part in chunks.filled
+    ]
+    with chunks.at_home(), _waited_for():
+        new: list[Seen] = compute(tasks, verbose=verbose > 0)
+    _check_ids_differ(home, new, old, [part.number for _, part in chunks.filled])
+    return new
+
+
+def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
+    """Make a shard of an index that is saved elsewhere; it stays as it is.
+
+    Parameters
+    ----------
+    home : where the shard goes
+    source : the folder of the index
+    old : as in :func:`write_shards`
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     index.save(Path(folder, "a.dh"))
+    ...     home = Home(Path(folder), marks_of(index._state))
+    ...     copy_shard(home, Path(folder, "a.dh"), old=[])[0].n_rows
+    8
+    """
+    _check_none_lost(old)
+    new: list[Seen] = compute([delayed(_copied, pure=False)(home, new_name(), source)])
+    _check_ids_differ(home, new, old, [])
+    return new
+
+
+# --- on a worker ----------------------------------------------------------------------------
+
+
+def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: Any) -> Seen:
+    if not (home.folder / name).exists():  # or an earlier try has written it
+        rows = part.check(values)
+        # Looked at here, where the number of the first bad row is known.
+        Rows(rows, name=part.name, first=part.start).reduced(_nothing, _first, 1, threads=1)
+        with _saying_where(part):
+            names = as_ids(ids)
+            if type_of(names) != state.id_type:
+                raise InputError(f"ids are of type {type_of(names)}, expected {state.id_type}")
+            check_new(names, len(rows))
+            whole = with_rows(state, rows, names)
+        place_shard(home, name, Index(whole))
+    return _must_see(home, name)
+
+
+def _copied(home: Home, name: str, source: Path) -> Seen:
+    if not (home.folder / name).exists():
+        index = Index.open(source)
+        check_same(source, marks_of(index._state), home.marks)
+        index.verify()  # damage is found, not written anew
+        place_shard(home, name, index)
+    return _must_see(home, name)
+
+
+def _must_see(home: Home, name: str) -> Seen:
+    found = seen(home, name)
+    if found.lost is not None:
+        raise FileError(found.lost)
+    return found
+
+
+@contextmanager
+def _saying_where(part: Part) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            f"chunk {part.number} of {part.name}, which begins at row {part.start}: {error}"
+        ) from None
+
+
+def _nothing(_: Floats, __: int) -> None:
+    return None
+
+
+def _first(one: None, _: None) -> None:
+    return one
+
+
+# --- on the driver --------------------------------------------------------------------------
+
+
+@contextmanager
+def _waited_for() -> Iterator[None]:
+    """Let Dask's threads end before a ``with`` block does: after an error, none writes on."""
+    with ThreadPoolExecutor(check_threads(None)) as pool, dask.config.set(pool=pool):
+        try:
+            yield
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _check_none_lost(old: list[Seen]) -> None:
+    lost = [one.name for one in old if one.lost is not None]
+    if lost:
+        raise FileError(
+            f"{', '.join(lost)} cannot be read, so its ids are not known: replace it first, or "
+            "remove it"
+        )
+
+
+def _check_ids_differ(home: Home, new: list[Seen], old: list[Seen], numbers: list[int]) -> None:
+    found = double_id(home, new, old)
+    if found is None:
+        return
+    name, shards = found
+    by_name = dict(zip((one.name for one in new), numbers, strict=False))
+    if set(shards) <= set(by_name):
+        where = " and ".join(str(by_name[shard]) for shard in shards)
+        raise InputError(f"ids must differ, but {name!r} is there twice, in chunks {where}")
+    raise InputError(f"id {name!r} is in {shards[0]} already")

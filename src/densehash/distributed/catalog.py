@@ -1,0 +1,145 @@
+"""The manifest over all shards: which there are, and what they have in common."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from densehash import disk
+from densehash.checks import check_integer
+from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, marks_of
+from densehash.errors import FileError, InputError
+from densehash.index.state import State, state_from
+from densehash.store import Store
+from densehash.store.manifest import MANIFEST, SHARDS
+
+__all__ = ["Catalog", "Whole", "catalog_of", "clear_unfinished", "content_with", "sweep"]
+
+_LOCK, _LOCK_SECONDS = "writer", 10.0  # the store's own
+
+
+class Catalog(NamedTuple):
+    """All that an index in shards is at one moment.
+
+    Attributes
+    ----------
+    home : where the shards are, and what tells that they are ours
+    state : what they have in common: an index of no rows
+    rows : how many rows each shard had when it was written, by name
+    """
+
+    home: Home
+    state: State
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(State):
+    """What shards have in common, as if all their rows were here."""
+
+    n_rows: int = 0
+
+    @classmethod
+    def of(cls, state: State, n_rows: int) -> Whole:
+        """A state of so many rows.
+
+        Examples
+        --------
+        >>> from densehash.index import Index
+        >>> Whole.of(Index.build([[0.0], [1.0]], n_bits=8)._state, 1000).n_live
+        1000
+        """
+        return cls(**{one.name: getattr(state, one.name) for one in fields(State)}, n_rows=n_rows)
+
+    @property
+    def n_live(self) -> int:
+        """Rows of all shards."""
+        return self.n_rows
+
+
+def content_with(common: Mapping[str, Any], shards: Iterable[Seen]) -> dict[str, Any]:
+    """What the manifest holds.
+
+    Parameters
+    ----------
+    common : what :func:`densehash.index.state.content_of` says of an index of no rows, or what a
+        manifest has held: arrays that are files already are not written again
+    shards : all there are
+
+    Examples
+    --------
+    >>> content_with({"metric": "l2", "next_id": 0, "segments": []}, [])
+    {'metric': 'l2', 'next_id': 0, 'shards': []}
+    """
+    shards = list(shards)
+    content = {name: value for name, value in common.items() if name != "segments"}
+    content["next_id"] = max([content["next_id"], *(one.next_id for one in shards)])
+    content["shards"] = [{"name": one.name, "rows": one.n_rows} for one in shards]
+    return content
+
+
+def catalog_of(folder: Path, content: Mapping[str, Any]) -> Catalog:
+    """What a manifest says; what does not fit together is an error.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> from densehash.index.state import content_of
+    >>> common = content_of(Index.build([[0.0], [1.0]], n_bits=8)._state)
+    >>> catalog_of(Path("a.dh"), content_with(common, [])).rows
+    {}
+    """
+    try:
+        state = state_from({**content, "segments": []})
+        rows: dict[str, int] = {}
+        for shard in content["shards"]:
+            name = shard["name"]
+            if not isinstance(name, str) or not SHARD.fullmatch(name) or name in rows:
+                raise FileError(f"a shard cannot be called {name!r}")  # noqa: TRY301
+            rows[name] = check_integer(shard["rows"], "rows", 0)
+    except (FileError, InputError, LookupError, TypeError) as error:
+        raise FileError(f"{folder} cannot be read: {error}") from None
+    return Catalog(Home(folder, marks_of(state)), state, rows)
+
+
+def sweep(folder: Path) -> None:
+    """Remove shards that the manifest does not name, and unfinished ones; under the lock.
+
+    Examples
+    --------
+    >>> sweep(Path("no-such-folder"))
+    """
+    named: Iterable[str] = ()
+    if os.path.lexists(folder / MANIFEST):
+        try:
+            named = catalog_of(folder, Store.open(folder, form=SHARDS).content).rows
+        except FileError:
+            return
+    with suppress(OSError):
+        for path in folder.iterdir():
+            unnamed = SHARD.fullmatch(path.name) and path.name not in named
+            if unnamed or UNFINISHED.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a build has left that was killed: shards without a manifest.
+
+    Examples
+    --------
+    >>> clear_unfinished(Path("no-such-folder"))
+    """
+    if not folder.is_dir() or os.path.lexists(folder / MANIFEST):
+        return
+    names = [path.name for path in folder.iterdir()]
+    if any(SHARD.fullmatch(name) or UNFINISHED.fullmatch(name) for name in names):
+        with (
+            disk.writing(folder),
+            disk.locked(folder / _LOCK, timeout=_LOCK_SECONDS, keep=True),
+        ):
+            sweep(folder)

@@ -1,0 +1,559 @@
+"""An index in shards: built by a cluster, and searched by it, with the answers of one index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask.delayed import delayed
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.checks import as_array
+from densehash.distributed.asking import Stale, hits_in
+from densehash.distributed.building import copy_shard, learnt, write_shards
+from densehash.distributed.catalog import (
+    Catalog,
+    Whole,
+    catalog_of,
+    clear_unfinished,
+    content_with,
+    sweep,
+)
+from densehash.distributed.chunks import Chunks, IdChunks
+from densehash.distributed.doubles import double_id
+from densehash.distributed.searching import Search
+from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen
+from densehash.errors import FileError, InputError
+from densehash.hashers import Hasher
+from densehash.index.answers import no_hits
+from densehash.index.filters import Filter
+from densehash.index.ids import check_ids, public_ids, type_of
+from densehash.index.requests import USUAL_K, check_k, check_rerank, n_candidates, question_of
+from densehash.index.state import CHECKED, content_of
+from densehash.rows.dask import compute
+from densehash.source import Source
+from densehash.store import Store
+from densehash.store import verify as verify_folder
+from densehash.store.manifest import SHARDS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+__all__ = ["PartialHits", "ShardedIndex"]
+
+_TRIES = 10  # of a search, while shards change
+
+
+class PartialHits(NamedTuple):
+    """The neighbours of q queries, nearest first; equally near ones by id.
+
+    Attributes
+    ----------
+    ids, distances : (q, k), as in :class:`densehash.index.Hits`
+    missing : names of shards that could not be read, and whose rows were not searched; none,
+        unless the search allowed for it
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> PartialHits(np.array([[3]]), np.array([[0.5]]), ()).missing
+    ()
+    """
+
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+    missing: tuple[str, ...]
+
+
+class ShardedIndex:
+    """An index whose rows lie in shards: ordinary index folders on storage that workers share.
+
+    It is made by :meth:`build` or :meth:`open`. Work is done by the cluster of the current
+    ``distributed.Client``, or by threads of this process where there is none. Answers are those of
+    one :class:`densehash.Index` of all rows with the same hasher and groups: the same candidates,
+    ids and distances.
+
+    A shard may be opened, searched and changed by itself, with :class:`densehash.Index`; searches
+    see that. Rows that are added to one must bring ids that no other shard has.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> X = da.from_array(np.arange(40.0).reshape(20, 2), chunks=(8, 2))
+    >>> with TemporaryDirectory() as folder:
+    ...     index = ShardedIndex.build(X, Path(folder, "rows.dh"), n_bits=8, random_state=0)
+    ...     index, index.search([[6.0, 7.0]], k=2).ids
+    (ShardedIndex(3 shards, flat, 20 rows, 8 bits of ITQ, float32 vectors, l2), array([[3, 2]]))
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._take()
+
+    # --- made ---------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        X: Any,
+        path: str | os.PathLike[str],
+        *,
+        ids: Any = None,
+        hasher: str | Hasher = "auto",
+        n_bits: int | None = None,
+        kind: str = "auto",
+        metric: str = "l2",
+        keep_vectors: bool | str = True,
+        n_groups: int | None = None,
+        n_tables: int | None = None,
+        random_state: int | RandomState | None = None,
+        verbose: int = 0,
+    ) -> Self:
+        """Make an index of rows, a shard of each chunk that has any: all of it, or nothing.
+
+        Parameters
+        ----------
+        X : dask array (n, d), data frame of numbers, or column of vectors; or an array, or a
+            Source, whose ``chunks`` it has, or one
+        path : a folder that all workers reach under this name: missing, empty, or an index in
+            shards, which is replaced when the new one is whole
+        ids : n different integers from 0 on, or n different strings: an array, or a dask array or
+            column with the chunks of X; the numbers of the rows without
+        hasher, n_bits, kind, metric, keep_vectors, n_groups, n_tables, random_state : as in
+            :meth:`densehash.Index.build`. The hasher learns from all rows, on the workers, and the
+            groups from a sample. The tables of the multi kind suit the rows of each shard, where
+            ``n_tables`` is not given: the answers of searches with ``probes`` depend on them.
+        verbose : 1 shows Dask's bars
+
+        Raises
+        ------
+        InputError : if rows or ids are not what they should be; an id that is in two chunks is one
+        FileError : if it cannot be written. After any error, what was there before is still there.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     index = ShardedIndex.build(np.eye(8), folder, n_bits=8, random_state=0)
+        ...     len(index), len(index.shards)
+        (8, 1)
+        """
+        folder = Path(path).absolute()  # workers may stand elsewhere
+        chunks = Chunks(X)
+        names = IdChunks(ids, chunks)
+        clear_unfinished(folder)
+        with Store.creating(folder, form=SHARDS) as change:
+            state = learnt(
+                chunks,
+                names.id_type,
+                hasher=hasher,
+                n_bits=n_bits,
+                kind=kind,
+                metric=metric,
+                keep_vectors=keep_vectors,
+                n_groups=n_groups,
+                n_tables=n_tables,
+                random_state=random_state,
+                verbose=verbose,
+            )
+            home = Home(folder, marks_of(state))
+            try:
+                new = write_shards(home, state, chunks, names, old=[], verbose=verbose)
+                change.publish(content_with(content_of(state), new), checked=CHECKED)
+            finally:
+                sweep(folder)
+        return cls(change.store)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Open an index in shards; they themselves are opened by the workers that search them.
+
+        Raises
+        ------
+        FileError : if there is none, it was damaged, or a newer version wrote it. A shard that is
+            lost is no error before it is searched.
+
+        Examples
+        --------
+        >>> ShardedIndex.open("/no-such-folder")
+        Traceback (most recent call last):
+            ...
+        densehash.errors.FileError: /no-such-folder is not there
+        """
+        return cls(Store.open(path, form=SHARDS))
+
+    def refresh(self) -> bool:
+        """See what was changed since: shards that others have added, and rows of shards.
+
+        Returns
+        -------
+        Whether there was something
+        """
+        before = self._catalog.rows, self._marks
+        self._store.refresh()
+        self._take()
+        self._look()
+        return before != (self._catalog.rows, self._marks)
+
+    def verify(self, *, verbose: int = 0) -> None:
+        """Compare every file of all shards with its checksum, on the workers, and all ids.
+
+        Parameters
+        ----------
+        verbose : 1 shows Dask's bar
+
+        Raises
+        ------
+        FileError : if a file is wrong, or an id is in two shards; all that is wrong is listed
+        """
+        wrong = []
+        try:
+            self._store.verify()
+        except FileError as error:
+            wrong.append(str(error))
+        home, names = self._catalog.home, list(self._catalog.rows)
+        check = delayed(_wrong_with, pure=False)
+        found = compute([check(home, name) for name in names], verbose=verbose > 0)
+        wrong += [one for one in found if one is not None]
+        double = double_id(home, [one for one in self._look() if one.lost is None])
+        if double is not None:
+            wrong.append(f"id {double[0]!r} is in {' and in '.join(double[1])}")
+        if wrong:
+            raise FileError(f"{self.path} is wrong: {'; '.join(wrong)}")
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Rows of all shards; those of a lost one as many as it had when it was written."""
+        if not self._marks:
+            self._look()
+        return sum(self._rows.values())
+
+    def __repr__(self) -> str:
+        state = self._catalog.state
+        vectors = f"{state.vector_type} vectors" if state.vector_type else "no vectors"
+        return (
+            f"ShardedIndex({len(self._rows)} shards, {state.kind.name}, "
+            f"{sum(self._rows.values()):,} rows, {state.hasher.n_bits_} bits of "
+            f"{type(state.hasher).__name__}, {vectors}, {state.metric})"
+        )
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Names of the shards, which are folders in ``path``."""
+        return tuple(self._catalog.rows)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._store.path
+
+    @property
+    def hasher(self) -> Hasher:
+        """The fitted hasher, the same for all shards."""
+        return self._catalog.state.hasher
+
+    @property
+    def kind(self) -> str:
+        """The kind: "flat", "grouped" or "multi"."""
+        return self._catalog.state.kind.name
+
+    @property
+    def reason(self) -> str:
+        """What kind was chosen, and why."""
+        return self._catalog.state.reason
+
+    @property
+    def metric(self) -> str:
+        """What searches go by: "l2", "cosine" or "ip"."""
+        return self._catalog.state.metric
+
+    def info(self) -> dict[str, Any]:
+        """Counts and sizes, as plain values, and for each shard what it is, or why it is lost.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     ShardedIndex.build(np.eye(8), folder, n_bits=8, random_state=0).info()["rows"]
+        8
+        """
+        shards = self._look()
+        state = self._catalog.state
+        return {
+            "path": str(self.path),
+            "rows": sum(self._rows.values()),
+            "features": state.hasher.n_features_in_,
+            "kind": state.kind.name,
+            "reason": state.reason,
+            "hasher": type(state.hasher).__name__,
+            "bits": state.hasher.n_bits_,
+            "metric": state.metric,
+            "ids": state.id_type,
+            "vectors": state.vector_type,
+            "shards": [
+                {
+                    "name": one.name,
+                    "rows": self._rows[one.name],
+                    "bytes_on_disk": one.n_bytes,
+                    "lost": one.lost,
+                }
+                for one in shards
+            ],
+            "bytes_on_disk": self._store.n_bytes + sum(one.n_bytes for one in shards),
+            "generation": self._store.generation,
+        }
+
+    # --- changed ------------------------------------------------------------------------------
+
+    def add_shard(self, X: Any, *, ids: Any = None, verbose: int = 0) -> tuple[str, ...]:
+        """Add shards: rows, a shard of each chunk, or an index that was saved elsewhere.
+
+        Parameters
+        ----------
+        X : rows, as in :meth:`build`; or the path of an index folder with the same hasher, groups,
+            metric and types, which is copied
+        ids : of the rows, as in :meth:`build`; without them, where ids are numbers, those after
+            the largest there ever was. A saved index has its own.
+        verbose : 1 shows Dask's bar
+
+        Returns
+        -------
+        names of the new shards
+
+        Raises
+        ------
+        InputError : if an id is there already, and for other mistakes; nothing has changed then
+        FileError : if a folder is no shard of this index, which says what differs; if ids cannot
+            be compared with those of a lost shard
+        """
+        return self._with_new((), X, ids, verbose)
+
+    def replace_shard(
+        self, name: str, X: Any, *, ids: Any = None, verbose: int = 0
+    ) -> tuple[str, ...]:
+        """Put others in the place of a shard, which may be lost; at once, for all who search.
+
+        Parameters
+        ----------
+        name : of the shard
+        X, ids, verbose : as in :meth:`add_shard`
+
+        Returns
+        -------
+        names of the new shards
+        """
+        return self._with_new((name,), X, ids, verbose)
+
+    def remove_shard(self, name: str) -> None:
+        """Remove a shard, which may be lost, and its rows.
+
+        Parameters
+        ----------
+        name : of the shard
+        """
+        self._change((name,), lambda _catalog, _others: [])
+
+    # --- asked --------------------------------------------------------------------------------
+
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int = USUAL_K,
+        *,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,  # noqa: A002
+        probes: int | None = None,
+        allow_partial: bool = False,
+    ) -> PartialHits:
+        """Find the neighbours of queries in all shards.
+
+        Parameters
+        ----------
+        Q : real array of shape (q, d), or a Source; finite
+        k : how many neighbours
+        candidates, rerank, metric, probes : as in :meth:`densehash.Index.search`
+        filter : which rows may be found: an array of ids, or a function that is called with arrays
+            of ids, on the workers, and returns booleans. k rows are found where k match.
+        allow_partial : whether shards that cannot be read are left out; ``missing`` names them.
+            Without, they are an error.
+
+        Returns
+        -------
+        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``
+
+        Raises
+        ------
+        FileError : if a shard cannot be read
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tempfile import TemporaryDirectory
+        >>> X = np.arange(20, dtype=np.float32).reshape(10, 2)
+        >>> with TemporaryDirectory() as folder:
+        ...     index = ShardedIndex.build(X, folder, n_bits=8, random_state=0)
+        ...     index.search(X[3:4], k=2, filter=[1, 2, 8])
+        PartialHits(ids=array([[2, 1]]), distances=array([[2.828427, 5.656854]], dtype=float32), \
+missing=())
+        """
+        state = self._catalog.state
+        question = question_of(state, Q, metric=metric, probes=probes)
+        how, wanted = check_rerank(rerank, state), check_k(k)
+        chosen = self._check_filter(filter)
+        gone: dict[str, str] = {}
+        for _ in range(_TRIES):
+            rows = {name: n for name, n in self._rows.items() if name not in gone}
+            n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
+            search = Search(self._catalog.home, wanted, n, how, chosen)
+            try:
+                hits = (
+                    hits_in(search, state.kind, question, rows)
+                    if rows
+                    else no_hits(state.id_type, len(question), wanted, how)
+                )
+            except Stale as stale:
+                looks = stale.looks.items()
+                self._count({name: look.n_rows for name, look in looks if look.lost is None})
+                lost = {name: look.lost for name, look in looks if look.lost is not None}
+                if lost and self._store.refresh():  # somebody has replaced it
+                    self._take()
+                    return self.search(
+                        Q,
+                        k,
+                        candidates=candidates,
+                        rerank=rerank,
+                        metric=metric,
+                        filter=filter,
+                        probes=probes,
+                        allow_partial=allow_partial,
+                    )
+                if lost and not allow_partial:
+                    raise self._lost(lost) from None
+                gone |= lost
+            else:
+                missing = tuple(name for name in self._catalog.rows if name in gone)
+                return PartialHits(*hits, missing)
+        raise FileError(f"shards of {self.path} change faster than they are searched")
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).open, (self.path,)
+
+    def _take(self) -> None:
+        """Take what the store shows."""
+        self._catalog: Catalog = catalog_of(self._store.path, self._store.content)
+        self._rows = dict(self._catalog.rows)
+        self._marks: dict[str, str] = {}
+
+    def _look(self) -> list[Seen]:
+        """See all shards, on the workers."""
+        look = delayed(seen, pure=False)
+        found: list[Seen] = compute([look(self._catalog.home, name) for name in self._rows])
+        self._marks = {one.name: one.mark for one in found}
+        self._count({one.name: one.n_rows for one in found if one.lost is None})
+        return found
+
+    def _count(self, rows: dict[str, int]) -> None:
+        """Know how many rows shards have now; at once, for all threads."""
+        self._rows = {name: rows.get(name, n) for name, n in self._rows.items()}
+
+    def _check_filter(self, chosen: Filter | None) -> Filter | None:
+        if chosen is None or callable(chosen):
+            return chosen
+        array = as_array(chosen, "filter")
+        if array.dtype.kind == "b":
+            raise InputError("filter must be ids, or a function of them, where rows are in shards")
+        if array.size == 0:
+            return array
+        wanted = check_ids(chosen, "filter")
+        if type_of(wanted) != self._catalog.state.id_type:
+            raise InputError(
+                f"filter has ids of type {type_of(wanted)}, the index {self._catalog.state.id_type}"
+            )
+        return public_ids(wanted)
+
+    def _lost(self, lost: dict[str, str]) -> FileError:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
+        return FileError(
+            f"{len(lost)} of {len(self._rows)} shards of {self.path} cannot be read: {reasons}. "
+            "Replace or remove them, or search the others with allow_partial=True"
+        )
+
+    def _with_new(self, gone: tuple[str, ...], X: Any, ids: Any, verbose: int) -> tuple[str, ...]:
+        """Put new shards in the place of some."""
+        if isinstance(X, (str, os.PathLike)):
+            source = Path(X).absolute()
+            if ids is not None:
+                raise InputError("an index that was saved has ids of its own: ids must be None")
+            if self.path in (source, *source.parents):
+                raise InputError(
+                    f"{source} lies in the folder of this index, which removes what is not its "
+                    "own: move it elsewhere first"
+                )
+
+            def make(catalog: Catalog, others: list[Seen]) -> list[Seen]:
+                return copy_shard(catalog.home, source, old=others)
+
+        else:
+            chunks = Chunks(X)
+
+            def make(catalog: Catalog, others: list[Seen]) -> list[Seen]:
+                home, state = catalog.home, catalog.state
+                if ids is None and state.id_type == "string":
+                    raise InputError(
+                        "ids are strings here, so rows that are added must bring theirs"
+                    )
+                first = max([state.next_id, *(one.next_id for one in others)])
+                names = IdChunks(ids, chunks, first=first)
+                return write_shards(home, state, chunks, names, old=others, verbose=verbose)
+
+        return self._change(gone, make)
+
+    def _change(
+        self, gone: tuple[str, ...], make: Callable[[Catalog, list[Seen]], list[Seen]]
+    ) -> tuple[str, ...]:
+        """Publish the index without some shards, and with new ones that are made meanwhile."""
+        with self._store.change() as change:
+            self._take()
+            for name in gone:
+                if name not in self._rows:
+                    raise InputError(
+                        f"there is no shard {name!r}: there are {', '.join(self._rows) or 'none'}"
+                    )
+            sweep(self.path)
+            try:
+                seen_now = {one.name: one for one in self._look()}
+                # A lost one stays in the list as it was.
+                others = [
+                    one._replace(n_rows=self._rows[name])
+                    for name, one in seen_now.items()
+                    if name not in gone
+                ]
+                new = make(self._catalog, others)
+                content = content_with(change.content, [*others, *new])
+                change.publish(content, checked=CHECKED)
+            finally:
+                sweep(self.path)
+                self._take()
+        return tuple(one.name for one in new)
+
+
+def _wrong_with(home: Home, name: str) -> str | None:
+    """On a worker: what is wrong with a shard."""
+    try:
+        open_shard(home, name)
+        verify_folder(home.folder / name)
+    except FileError as error:
+        return str(error)
+    return None

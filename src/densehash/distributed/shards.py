@@ -1,0 +1,308 @@
+"""One shard, seen by a worker: an ordinary index folder, opened once and looked at again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash import disk
+from densehash.errors import FileError
+from densehash.hashers import Hasher
+from densehash.index import Index
+from densehash.index.ids import no_ids
+from densehash.index.kinds import Kind
+from densehash.index.state import State, content_of
+from densehash.store.manifest import MANIFEST
+
+__all__ = [
+    "SHARD",
+    "UNFINISHED",
+    "Home",
+    "Opened",
+    "Seen",
+    "check_same",
+    "lost",
+    "marks_of",
+    "new_name",
+    "open_shard",
+    "place_shard",
+    "seen",
+]
+
+SHARD = re.compile(r"shard-[0-9a-f]{16}")
+"""Names of shards."""
+
+UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
+"""Names of shards that are being written."""
+
+# Opened shards of this process. They hold maps of files, hardly any memory.
+_MOST_OPEN = 256
+_open: OrderedDict[Path, Opened] = OrderedDict()
+_models: dict[str, tuple[Hasher, Kind]] = {}
+_lock = threading.Lock()
+
+_N_SAMPLED = 64  # ids of a segment that say how its ids are spread
+_NO_MATTER = {"random_state", "verbose"}  # of a hasher that has learnt
+
+
+class Home(NamedTuple):
+    """Where shards live, and what they have in common.
+
+    Attributes
+    ----------
+    folder : of all shards
+    marks : what :func:`marks_of` says of each
+    """
+
+    folder: Path
+    marks: dict[str, str]
+
+
+class Opened(NamedTuple):
+    """A shard as it was when it was opened.
+
+    Attributes
+    ----------
+    mark : tells its states apart
+    state : its rows; the hasher and the kind are shared by all shards of this process
+    n_bytes : on the disk
+    manifest : all bytes of the file that tells of a change
+    """
+
+    mark: str
+    state: State
+    n_bytes: int
+    manifest: bytes
+
+
+class Seen(NamedTuple):
+    """What a worker has seen of a shard.
+
+    Attributes
+    ----------
+    name : of the shard
+    lost : why it cannot be read, or None
+    mark : tells its states apart
+    n_rows : that are there
+    next_id : the first number that was never an id
+    ids : some of its ids, rising, the first and the last among them; int64 or bytes
+    n_bytes : on the disk
+    """
+
+    name: str
+    lost: str | None
+    mark: str
+    n_rows: int
+    next_id: int
+    ids: NDArray[Any]
+    n_bytes: int
+
+
+# --- what shards have in common -------------------------------------------------------------
+
+
+def marks_of(state: State) -> dict[str, str]:
+    """What all shards of an index must have in common, in words or as checksums.
+
+    Examples
+    --------
+    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
+    >>> marks_of(state)["kind"], len(marks_of(state)["hasher"])
+    ('flat', 64)
+    """
+    content = content_of(replace(state, segments=()))
+    return {
+        "hasher": _digest(content["hasher"]),
+        "kind": content["kind"],
+        "settings of its kind": _digest(content["kind_settings"]),
+        "metric": content["metric"],
+        "type of ids": content["ids"],
+        "type of vectors": str(content["vectors"]),
+    }
+
+
+def check_same(path: Path, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Refuse an index that is no shard of another; the error says what differs.
+
+    Examples
+    --------
+    >>> check_same(Path("a"), {"metric": "l2"}, {"metric": "ip"})
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: a is no shard of this index: its metric is 'l2', expected 'ip'
+    """
+    differing = [
+        f"its {name} is {'another one' if len(value) == 64 else repr(value)}"
+        + ("" if len(value) == 64 else f", expected {expected[name]!r}")
+        for name, value in found.items()
+        if value != expected[name]
+    ]
+    if differing:
+        raise FileError(f"{path} is no shard of this index: {'; '.join(differing)}")
+
+
+def _digest(tree: Any) -> str:
+    digest = hashlib.sha256()
+    _add(digest, tree)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, tree: Any) -> None:
+    """Add plain values and arrays to a checksum, each told from its neighbours."""
+    if isinstance(tree, Mapping):
+        for key in sorted(set(tree) - _NO_MATTER):
+            digest.update(json.dumps(key).encode())
+            _add(digest, tree[key])
+    elif isinstance(tree, np.ndarray):
+        digest.update(f"{tree.dtype.str}{tree.shape}".encode())
+        digest.update(np.ascontiguousarray(tree).data)
+    else:
+        digest.update(json.dumps(tree).encode())
+    digest.update(b";")
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def open_shard(home: Home, name: str) -> Opened:
+    """A shard as it is now; what is open already is opened again only if it has changed.
+
+    Raises
+    ------
+    FileError : if it is gone, damaged, or another index
+
+    Examples
+    --------
+    >>> open_shard(Home(Path("/no-such-folder"), {}), "shard-0123456789abcdef")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: /no-such-folder/shard-0123456789abcdef is not there
+    """
+    path = home.folder / name
+    with _lock:
+        found = _open.get(path)
+    manifest = _manifest_of(path)
+    if found is None or found.manifest != manifest:
+        index = Index.open(path)
+        marks = marks_of(index._state)
+        check_same(path, marks, home.marks)
+        n_bytes = index.info()["bytes_on_disk"]
+        found = Opened(str(index._mark), _shared(index._state, marks), n_bytes, manifest)
+    with _lock:
+        _open[path] = found
+        _open.move_to_end(path)
+        if len(_open) > _MOST_OPEN:
+            _open.popitem(last=False)
+    return found
+
+
+def _manifest_of(path: Path) -> bytes:
+    """Read before the shard is opened: what is changed in between is seen the next time."""
+    try:
+        return (path / MANIFEST).read_bytes()
+    except OSError:
+        return b""  # opening it will say what is wrong
+
+
+def _shared(state: State, marks: Mapping[str, str]) -> State:
+    """The same rows, with the hasher and the kind that other shards have opened before."""
+    key = "".join(marks.values())
+    with _lock:
+        if len(_models) > 8:
+            _models.clear()
+        hasher, kind = _models.setdefault(key, (state.hasher, state.kind))
+    return replace(state, hasher=hasher, kind=kind)
+
+
+def seen(home: Home, name: str) -> Seen:
+    """What there is to see of a shard, or why it cannot be read.
+
+    Examples
+    --------
+    >>> seen(Home(Path("/no-such-folder"), {}), "shard-0123456789abcdef").lost
+    '/no-such-folder/shard-0123456789abcdef is not there'
+    """
+    try:
+        mark, state, n_bytes, _ = open_shard(home, name)
+    except FileError as error:
+        return lost(name, error)
+    some = [
+        ids[np.linspace(0, len(ids) - 1, min(len(ids), _N_SAMPLED)).astype(int)]
+        for ids in (segment.live_ids for segment in state.segments)
+    ]
+    ids = np.sort(np.concatenate([no_ids(state.id_type), *some]))
+    return Seen(name, None, mark, state.n_live, state.next_id, ids, n_bytes)
+
+
+def lost(name: str, error: FileError) -> Seen:
+    """A shard that cannot be read.
+
+    Examples
+    --------
+    >>> lost("shard-0123456789abcdef", FileError("it is not there")).n_rows
+    0
+    """
+    return Seen(name, str(error), "", 0, 0, no_ids("int64"), 0)
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def new_name() -> str:
+    """A name for a shard that no other has.
+
+    Examples
+    --------
+    >>> bool(SHARD.fullmatch(new_name()))
+    True
+    """
+    return f"shard-{secrets.token_hex(8)}"
+
+
+def place_shard(home: Home, name: str, index: Index) -> None:
+    """Write a shard: whole or not at all, however often, and by how many at once, it is done.
+
+    Raises
+    ------
+    FileError : if it cannot be written
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     place_shard(Home(Path(folder), {}), "shard-0123456789abcdef", index)
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['shard-0123456789abcdef']
+    """
+    if not home.folder.is_dir():
+        raise FileError(
+            f"{home.folder} is not there: shards lie on storage that all workers share, "
+            "under the same path"
+        )
+    path = home.folder / name
+    # Its own for each try: a worker that was given up for dead may be at it still.
+    part = path.with_name(f".{name}-{secrets.token_hex(8)}.part")
+    try:
+        index.save(part)
+        with disk.writing(path):
+            try:
+                disk.rename(part, path)
+            except OSError:
+                if not (path / MANIFEST).exists():  # or another try was first, with the same rows
+                    raise
+            disk.sync_folder(home.folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,396 @@
+"""Rows of a Dask collection: a pass is a map over its chunks and a tree of combines, on workers.
+
+The scheduler is Dask's own: that of the current ``distributed.Client`` where there is one, threads
+of this process otherwise. Only answers travel, never rows but those of a sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import uuid
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed, delayed
+from numpy.typing import NDArray
+
+from densehash.errors import InputError
+from densehash.rows.local import Floats, Rows, float_type, tree_reduce
+
+__all__ = ["DaskRows", "Part", "compute", "current_client"]
+
+Answer = TypeVar("Answer")
+
+
+class Part(NamedTuple):
+    """What a chunk should be.
+
+    Attributes
+    ----------
+    number : its place among the chunks
+    start : the number of its first row; -1 where it is not known
+    n_rows : -1 where it is not known
+    n_features : of a row
+    dtype : of its numbers
+    name : what errors call the whole
+    """
+
+    number: int
+    start: int
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    name: str
+
+    def check(self, values: Any) -> NDArray[np.generic]:
+        """The rows of a chunk, or an error where it is not what it should be."""
+        where = f"chunk {self.number} of {self.name}"
+        if self.start >= 0:
+            where += f", which begins at row {self.start},"
+        try:
+            array = _as_array(values)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        if len(array) == 0:
+            return np.empty((0, self.n_features), self.dtype)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"{where} must hold real numbers, got {array.dtype}")
+        if array.ndim != 2 or array.shape[1] != self.n_features:
+            came = f"{array.shape[1]} features" if array.ndim == 2 else f"shape {array.shape}"
+            raise InputError(f"{where} must have {self.n_features} features, got {came}")
+        if self.n_rows not in (-1, len(array)):
+            raise InputError(f"{where} must have {self.n_rows} rows, got {len(array)}")
+        if array.dtype != self.dtype:
+            raise InputError(f"{where} must be {self.dtype}, got {array.dtype}")
+        return array
+
+
+class DaskRows(Rows):
+    """Rows of a dask array, a dask data frame of numbers, or a column of one that holds vectors.
+
+    Parameters
+    ----------
+    X : dask.array.Array (n, d) of a real type, dask.dataframe.DataFrame, or a Series of lists or
+        arrays of equal length. Chunks whose lengths are not known are counted when they must be.
+    verbose : whether passes show Dask's own bar
+    name : what errors call it
+
+    Attributes
+    ----------
+    n_rows, n_features : the shape
+    dtype : float32 or float64, that of every block; may be set
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> rows = DaskRows(da.ones((1000, 3), chunks=(300, 3)))
+    >>> rows.map_reduce(lambda block, start: block.sum(), np.add)
+    np.float64(3000.0)
+    """
+
+    def __init__(self, X: Any, *, verbose: bool = False, name: str = "X") -> None:
+        self._name, self._verbose = name, verbose
+        self._chunks, lengths, self.n_features, self._stored = _chunks_of(X, name)
+        self._is_placed = _holds_futures(X)
+        if lengths is not None:
+            self.__dict__["lengths"] = lengths
+            self.check_not_empty()
+        self.dtype = float_type(self._stored)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Of the chunks; counted by a pass where the collection does not know."""
+        found: list[int] = compute([delayed(len, pure=False)(chunk) for chunk in self._chunks])
+        return found
+
+    def check_not_empty(self) -> None:
+        """Refuse a collection without rows."""
+        if sum(self.lengths) == 0:
+            raise InputError(
+                f"{self._name} is empty: 0 sample(s) while a minimum of 1 is required."
+            )
+
+    @cached_property
+    def n_rows(self) -> int:  # type: ignore[override]
+        """Rows of all chunks."""
+        self.check_not_empty()
+        return sum(self.lengths)
+
+    @cached_property
+    def filled(self) -> list[tuple[Any, Part]]:
+        """The chunks that have rows, and what they should be."""
+        starts = itertools.accumulate(self.lengths, initial=0)
+        return [
+            (chunk, Part(number, start, length, self.n_features, self._stored, self._name))
+            for number, (chunk, start, length) in enumerate(
+                zip(self._chunks, starts, self.lengths, strict=False)
+            )
+            if length > 0
+        ]
+
+    def map_reduce(
+        self,
+        function: Callable[[Floats, int], Answer],
+        combine: Callable[[Answer, Answer], Answer],
+        *,
+        width: int = 1,
+        label: str = "reading rows",  # noqa: ARG002  Dask's bar has none
+    ) -> Answer:
+        """One pass over all rows, on the workers; the parameters are those of :class:`Rows`."""
+        self.check_not_empty()
+        # One object in the graph: it goes to each worker once, not once with each chunk.
+        work = _shared(_Pass(function, combine, width, self.dtype))
+        answers = [_answer_of(work, part, chunk) for chunk, part in self.filled]
+        client = None if self._is_placed else current_client()
+        if client is not None and client.nthreads():  # workers may be still to come
+            return _in_runs(client, answers, combine, verbose=self._verbose)  # type: ignore[no-any-return]
+        whole = tree_reduce(iter(answers), partial(delayed(_combined, pure=False), combine))
+        return compute(whole, verbose=self._verbose)  # type: ignore[no-any-return]
+
+    def for_each(
+        self, function: Callable[[Floats, int], object], *, width: int = 1, label: str = "reading"
+    ) -> None:
+        """One pass over all rows for what ``function`` does on the workers."""
+        self.map_reduce(partial(_done, function), _nothing, width=width, label=label)
+
+    is_lazy = True
+
+    def lazily(
+        self,
+        function: Callable[[Floats], NDArray[Any]],
+        n_columns: int,
+        dtype: type[np.generic],
+        *,
+        width: int,
+    ) -> da.Array:
+        """What a function makes of rows, block by block, as a dask array that computes it later.
+
+        Parameters
+        ----------
+        function : of a block (b, d); returns (b, n_columns)
+        n_columns, dtype : what it returns
+        width : how many numbers it makes of a row
+        """
+        known = "lengths" in self.__dict__
+        lengths = self.lengths if known else [-1] * len(self._chunks)
+        starts = itertools.accumulate(lengths, initial=0) if known else itertools.repeat(-1)
+        work = _shared(_Rowwise(function, n_columns, np.dtype(dtype), width, self.dtype))
+        made = []
+        for number, (chunk, start, length) in enumerate(
+            zip(self._chunks, starts, lengths, strict=False)
+        ):
+            part = Part(number, start, length, self.n_features, self._stored, self._name)
+            shape = (length if known else np.nan, n_columns)
+            made.append(da.from_delayed(_mapped(work, part, chunk), shape, dtype))
+        return da.concatenate(made, allow_unknown_chunksizes=True)
+
+    def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
+        pieces = []
+        for chunk, part in self.filled:
+            first, last = np.searchsorted(positions, [part.start, part.start + part.n_rows])
+            if first < last:
+                pieces.append(_rows_at(part, chunk, positions[first:last] - part.start))
+        found: NDArray[np.generic] = np.concatenate(compute(pieces))
+        return found
+
+
+class _Pass(NamedTuple):
+    """What a pass does with each chunk."""
+
+    function: Callable[[Floats, int], Any]
+    combine: Callable[[Any, Any], Any]
+    width: int
+    dtype: type[np.floating]
+
+
+class _Rowwise(NamedTuple):
+    """What is made of each row."""
+
+    function: Callable[[Floats], NDArray[Any]]
+    n_columns: int
+    made_type: np.dtype[Any]
+    width: int
+    dtype: type[np.floating]
+
+
+@delayed(pure=False)  # type: ignore[untyped-decorator]
+def _answer_of(work: _Pass, part: Part, values: Any) -> Any:
+    rows = Rows(part.check(values), name=part.name, first=part.start)
+    rows.dtype = work.dtype
+    return rows.reduced(work.function, work.combine, work.width, threads=1)
+
+
+def _combined(combine: Callable[[Any, Any], Any], one: Any, two: Any) -> Any:
+    # `combine` may change the first, which a task that is run again would find changed.
+    return combine(copy.deepcopy(one), two)
+
+
+def _in_runs(
+    client: Any, answers: list[Any], combine: Callable[[Any, Any], Any], *, verbose: bool
+) -> Any:
+    """The tree over the answers, each worker given a run of neighbouring chunks.
+
+    A worker combines its own run, so that what travels does not grow with the rows. Handed out one
+    by one, as Dask does it, neighbours would lie on different workers, and every answer travel.
+    Others take over from a worker that is slow or dies.
+    """
+    workers = client.nthreads()
+    threads = np.cumsum([0, *workers.values()])
+    limits = np.rint(threads / threads[-1] * len(answers)).astype(int).tolist()
+    futures = []
+    for worker, (first, last) in zip(workers, itertools.pairwise(limits), strict=True):
+        run = answers[first:last]
+        futures += client.compute(run, workers=[worker], allow_other_workers=True)
+    join = partial(client.submit, _combined, combine, pure=False)
+    whole = tree_reduce(iter(futures), join)
+    if verbose:
+        from distributed import progress  # noqa: PLC0415  most calls show nothing
+
+        progress(whole)
+    return whole.result()
+
+
+def _holds_futures(X: Any) -> bool:
+    """Whether workers hold the rows already: then they compute where they are."""
+    if current_client() is None:
+        return False
+    from distributed import futures_of  # noqa: PLC0415  Dask does without
+
+    return bool(futures_of(X))
+
+
+@delayed(pure=False)  # type: ignore[untyped-decorator]
+def _mapped(work: _Rowwise, part: Part, values: Any) -> NDArray[Any]:
+    array = part.check(values)
+    if len(array) == 0:
+        return np.empty((0, work.n_columns), work.made_type)
+    rows = Rows(array, name=part.name, first=max(part.start, 0))
+    rows.dtype = work.dtype
+    made = rows.map(lambda block, _: work.function(block), width=work.width, threads=1)
+    return np.concatenate(list(made))
+
+
+@delayed(pure=False)  # type: ignore[untyped-decorator]
+def _rows_at(part: Part, values: Any, positions: NDArray[np.integer]) -> NDArray[np.generic]:
+    found: NDArray[np.generic] = part.check(values)[positions]
+    return found
+
+
+def _done(function: Callable[[Floats, int], object], block: Floats, start: int) -> None:
+    function(block, start)
+
+
+def _nothing(_: None, __: None) -> None:
+    return None
+
+
+def _shared(work: Any) -> Delayed:
+    return delayed(work, name=f"densehash-{uuid.uuid4().hex}", pure=False)
+
+
+def compute(work: Any, *, verbose: bool = False) -> Any:
+    """What delayed work, or a list of it, comes to.
+
+    Parameters
+    ----------
+    work : Delayed, or a list of them
+    verbose : whether Dask shows its bar
+
+    Examples
+    --------
+    >>> compute([delayed(len)([1, 2])])
+    [2]
+    """
+    if not verbose:
+        return dask.compute(work)[0]
+    client = current_client()
+    if client is None:
+        from dask.diagnostics import ProgressBar  # noqa: PLC0415  most calls show nothing
+
+        with ProgressBar():
+            return dask.compute(work)[0]
+    from distributed import progress  # noqa: PLC0415
+
+    futures = client.compute(work)
+    progress(futures)
+    return client.gather(futures)
+
+
+def current_client() -> Any:
+    """The current client of a cluster, or None.
+
+    Examples
+    --------
+    >>> current_client() is None
+    True
+    """
+    if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
+        return None  # somebody wants it done here
+    try:
+        from distributed import get_client  # noqa: PLC0415  Dask does without
+
+        return get_client()
+    except (ImportError, ValueError):  # there is none
+        return None
+
+
+def _chunks_of(X: Any, name: str) -> tuple[list[Any], list[int] | None, int, np.dtype[Any]]:
+    """The chunks of a collection, their lengths if known, the features, and the type of numbers."""
+    if isinstance(X, da.Array):
+        if X.ndim != 2:
+            raise InputError(f"{name} must have 2 dimensions (n, d), got shape {X.shape}")
+        if X.dtype.kind not in "fiub":
+            raise InputError(f"{name} must hold real numbers, got {X.dtype}")
+        if X.shape[1] == 0 or np.isnan(X.shape[1]):
+            raise InputError(f"{name} must have at least 1 feature, got shape {X.shape}")
+        whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
+        lengths = whole.chunks[0]
+        known = not any(np.isnan(length) for length in lengths)
+        chunks = list(whole.to_delayed().ravel())
+        return chunks, [int(n) for n in lengths] if known else None, int(X.shape[1]), X.dtype
+    if not hasattr(X, "to_delayed") or not hasattr(X, "_meta"):
+        raise InputError(f"{name} must be a dask array or data frame, got a {type(X).__name__}")
+    chunks = list(X.to_delayed())
+    if X.ndim == 2:
+        n_features, dtype = len(X.columns), X._meta.to_numpy().dtype
+        if dtype.kind not in "fiub" or n_features == 0:
+            raise InputError(
+                f"{name} must have columns of real numbers, or be one column of vectors, got "
+                f"columns {', '.join(map(str, X.columns))}"
+            )
+        return chunks, None, n_features, dtype
+    for chunk in chunks:  # what a column of vectors holds, the first of them says
+        shape, dtype = compute(_look(chunk))
+        if shape[0]:
+            if len(shape) != 2 or shape[1] == 0:
+                raise InputError(f"{name} must be a column of vectors, got numbers")
+            return chunks, None, shape[1], dtype
+    raise InputError(f"{name} is empty: 0 sample(s) while a minimum of 1 is required.")
+
+
+@delayed(pure=False)  # type: ignore[untyped-decorator]
+def _look(values: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    array = _as_array(values)
+    return array.shape, array.dtype
+
+
+def _as_array(values: Any) -> NDArray[np.generic]:
+    """A chunk as an array: numpy's, a pandas frame, or a column of lists or arrays."""
+    array: NDArray[Any] = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    if array.dtype != object or array.ndim != 1 or len(array) == 0:
+        return array
+    lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in array])
+    wrong = np.flatnonzero((lengths < 0) | (lengths != lengths[0]))
+    if wrong.size:
+        first = int(wrong[0])
+        came = "no vector" if lengths[first] < 0 else f"{lengths[first]} numbers"
+        raise InputError(
+            f"a column must hold vectors of one length, got {lengths[0]} numbers in the first row "
+            f"of a chunk and {came} in its row {first}"
+        )
+    return np.array([np.asarray(row) for row in array])

@@ -1,0 +1,134 @@
+"""A scheduler and workers as processes of their own, and ways in which a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from densehash import disk
+from densehash.distributed import searching
+from densehash.rows import local
+
+_PATIENCE = 60.0  # seconds until something that was started must be there
+
+
+class Cluster:
+    """Processes on loopback.
+
+    Parameters
+    ----------
+    folder : for what they write
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        told = folder / "scheduler.json"
+        self._start(
+            "scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(told)
+        )
+        end = time.monotonic() + _PATIENCE
+        while not told.exists() or not told.stat().st_size:
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.05)
+        self._told = told
+
+    @property
+    def scheduler_file(self) -> str:
+        return str(self._told)
+
+    def add_worker(self) -> None:
+        """Start a worker that nobody starts again when it dies."""
+        self._start(
+            *("worker", "--scheduler-file", self.scheduler_file, "--host", "127.0.0.1"),
+            *("--nthreads", "1", "--no-nanny", "--memory-limit", "0"),
+        )
+
+    def _start(self, *command: str) -> None:
+        log = (self._folder / "log.txt").open("ab")
+        # Workers import what tests send them, by name.
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        with log:
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "dask", *command, "--no-dashboard"],
+                    stdout=log,
+                    stderr=log,
+                    cwd=self._folder,
+                    env={
+                        **os.environ,
+                        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                        # How long a dead worker is asked for what it had; 30 seconds by default.
+                        "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s",
+                    },
+                )
+            )
+
+    def log(self) -> str:
+        return (self._folder / "log.txt").read_text(errors="replace")
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    found = Cluster(folder)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def die_when_a_shard_is_renamed() -> None:
+    """In a worker: all of a shard is written, and does not get its name."""
+    plain = disk.rename
+
+    def rename(part: Path, target: Path) -> None:
+        if target.name.startswith("shard-"):
+            die()
+        plain(part, target)
+
+    vars(disk)["rename"] = rename
+
+
+def die_in_the_second_pass() -> None:
+    """In a worker: answers of a pass have been combined, and the next one is under way."""
+    plain, seen = local.Rows.reduced, set()
+
+    def reduced(rows: Any, function: Any, *rest: Any, **options: Any) -> Any:
+        seen.add(getattr(function, "__code__", function))
+        if len(seen) == 2:
+            die()
+        return plain(rows, function, *rest, **options)
+
+    vars(local)["Rows"].reduced = reduced
+
+
+def die_when_encoding() -> None:
+    """In a worker: a chunk was read, and its codes are asked for."""
+    vars(local)["Rows"].map = die
+
+
+def die_when_reranking() -> None:
+    """In a worker: candidates are found, and others wait for it."""
+    vars(searching)["reranked"] = die
+
+
+def die_when_asked() -> None:
+    """In a worker: before a shard is looked at."""
+    vars(searching)["_candidates"] = die
+
+
+def die(*_: Any, **__: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
