@@ -51,11 +51,11 @@ bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch
 bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss and bare products
 	$(BIN)/python bench/hashers.py
 
-# Twenty minutes on two cores.
+# Thirty minutes on two cores.
 bench-index: $(VENV)/.installed-bench ## the index against faiss, hnswlib, usearch and scikit-learn
 	$(BIN)/python bench/index.py --out build/index --json build/index/records.json
 
-# Forty minutes on two cores, and 4 GB of disk; FOLDER= keeps the files of rows for the next time.
+# Twenty minutes on two cores, and 8 GB of disk; FOLDER= keeps the files of rows for the next time.
 FOLDER ?= build/scale
 bench-scale: $(VENV)/.installed-bench ## files larger than memory, and workers of Dask
 	$(BIN)/python bench/scale.py --folder $(FOLDER)

