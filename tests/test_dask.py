@@ -21,9 +21,10 @@ dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 
 
-@pytest.fixture(autouse=True, params=["threads", "synchronous"])
-def _scheduler(request: pytest.FixtureRequest) -> Any:
-    with dask.config.set(scheduler=request.param):
+@pytest.fixture(autouse=True)
+def _scheduler() -> Any:
+    """Threads of this process; tests/test_cluster.py has workers."""
+    with dask.config.set(scheduler="threads"):
         yield
 
 
@@ -129,14 +130,18 @@ def test_data_frames_of_numbers_and_columns_of_vectors() -> None:
     X = mixture()
     numbers = dd.from_pandas(pandas.DataFrame(X).add_prefix("x"), npartitions=3)
     frame = pandas.DataFrame({"id": np.arange(len(X)), "embedding": list(X)})
-    with dask.config.set({"dataframe.convert-string": False}):
-        vectors = dd.from_pandas(frame, npartitions=3)["embedding"]
     parts = InChunks(X, tuple(len(part) for part in np.array_split(X, 3)))
     expected = DSH(12, random_state=0).fit(parts)
-    for spread in (numbers, vectors):
-        hasher = DSH(12, random_state=0).fit(spread)
-        assert learnt(hasher) == learnt(expected)
-        np.testing.assert_array_equal(hasher.transform(spread).compute(), expected.transform(X))
+    with dask.config.set({"dataframe.convert-string": False}):
+        vectors = dd.from_pandas(frame, npartitions=3)["embedding"]
+        for spread in (numbers, vectors):
+            hasher = DSH(12, random_state=0).fit(spread)
+            assert learnt(hasher) == learnt(expected)
+            codes = hasher.transform(spread).compute()
+            np.testing.assert_array_equal(codes, expected.transform(X))
+    texts = dd.from_pandas(pandas.DataFrame({"a": ["1.0, 2.0", "x"]}), npartitions=1)["a"]
+    with pytest.raises(InputError, match="must hold vectors, got text: .*convert-string"):
+        DSH(12).fit(texts)
     with pytest.raises(InputError, match="must have columns of real numbers"):
         DSH(12).fit(dd.from_pandas(pandas.DataFrame({"a": ["x", "y"]}), npartitions=1))
     with pytest.raises(InputError, match="must be a column of vectors"):

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from report_cases import (
@@ -209,6 +209,9 @@ def test_hostile_text_adds_no_element_and_no_attribute(words: str) -> None:
 @given(st.text(st.characters(), min_size=1).filter(lambda text: text.strip(" \t\n\r\x0c")))
 @settings(max_examples=60, deadline=None)
 def test_no_text_at_all_changes_the_document(words: str) -> None:
+    assume(
+        plain(words).removesuffix(ASYMMETRIC) not in KNOWN
+    )  # names of methods have lines of their own
     assert shape_of(Document(html_of(page_saying(words), LIBRARY))) == shape_of_words(words)
 
 

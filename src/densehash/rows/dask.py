@@ -384,6 +384,11 @@ def _as_array(values: Any) -> NDArray[np.generic]:
     array: NDArray[Any] = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     if array.dtype != object or array.ndim != 1 or len(array) == 0:
         return array
+    if isinstance(array[0], str):
+        raise InputError(
+            "a column must hold vectors, got text: Dask makes text of objects, unless "
+            "dask.config.set({'dataframe.convert-string': False}) was called before"
+        )
     lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in array])
     wrong = np.flatnonzero((lengths < 0) | (lengths != lengths[0]))
     if wrong.size:
