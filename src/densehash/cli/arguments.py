@@ -20,6 +20,10 @@ Key = Annotated[
     str | None,
     typer.Option(help="An array or column inside the file of vectors, where it has several."),
 ]
+Method = Annotated[
+    str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
+]
+Bits = Annotated[int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 without it.")]
 Metric = Annotated[
     str | None, typer.Option(help="l2, cosine or ip (inner product); the index's own without it.")
 ]

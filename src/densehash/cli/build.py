@@ -13,7 +13,7 @@ import typer
 from densehash import distributed
 from densehash.checks import check_choice
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, Key, read_ids
+from densehash.cli.arguments import AsJson, Bits, Key, Method, read_ids
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
 from densehash.cli.places import check_folder_place
@@ -25,7 +25,7 @@ from densehash.store.manifest import INDEX, SHARDS
 
 __all__: list[str] = []
 
-_SHARD_BYTES = 2**27
+_SHARD_BYTES, _SHARDS_A_THREAD = 2**27, 2
 _KEEP: dict[str, bool | str] = {
     "own": True,
     **{name: name for name in ("float32", "float16", "uint8", "int8")},
@@ -45,12 +45,8 @@ _KEEP: dict[str, bool | str] = {
 def _build(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the index.")],
-    hasher: Annotated[
-        str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
-    ] = "auto",
-    bits: Annotated[
-        int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 without it.")
-    ] = None,
+    hasher: Method = "auto",
+    bits: Bits = None,
     kind: Annotated[
         str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
     ] = "auto",
@@ -82,7 +78,7 @@ def _build(
     local_cluster: LocalCluster = None,
     shard_rows: Annotated[
         int | None,
-        typer.Option(help="Rows of a shard, where workers make them; about 128 MB without it."),
+        typer.Option(help="Rows of a shard, where workers make them; 128 MB or less without it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,8 +104,14 @@ def _build(
         X: Any = opened
         if told is not None:
             build = distributed.ShardedIndex.build
+            # Enough for each worker to have some, and no more: a search asks every shard.
+            each = opened.shape[0] * opened.shape[1] * opened.dtype.itemsize
+            each //= _SHARDS_A_THREAD * max(told.n_threads, 1)
             X = distributed.open_dask(
-                vectors, key=key, chunk_rows=shard_rows, chunk_bytes=_SHARD_BYTES
+                vectors,
+                key=key,
+                chunk_rows=shard_rows,
+                chunk_bytes=max(min(each, _SHARD_BYTES), 1),
             )
         index = build(
             X,
@@ -123,7 +125,7 @@ def _build(
             n_groups=groups,
             n_tables=tables,
             random_state=seed,
-            verbose=1 if told is None else told,
+            verbose=1 if told is None else told.verbose,
         )
         seconds = time.perf_counter() - begun
         about = describe(index)

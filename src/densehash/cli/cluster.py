@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from densehash import distributed
 from densehash.errors import InputError
 
-__all__ = ["workers"]
+__all__ = ["Workers", "workers"]
 
 Scheduler = Annotated[
     str | None,
@@ -23,15 +23,22 @@ LocalCluster = Annotated[
 ]
 
 
-@contextmanager
-def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[int | None]:
-    """Workers for a ``with`` block.
+class Workers(NamedTuple):
+    """Who does the work.
 
-    Yields
-    ------
-    None where no workers were asked for; otherwise how much to say on the way: Dask's own bars
-    where somebody is looking, and nothing in a pipe
+    Attributes
+    ----------
+    n_threads : of all workers
+    verbose : 1 shows Dask's own bars: where somebody is looking, not in a pipe
     """
+
+    n_threads: int
+    verbose: int
+
+
+@contextmanager
+def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[Workers | None]:
+    """Workers for a ``with`` block; None where none were asked for."""
     if scheduler is not None and local_cluster is not None:
         raise InputError("choose one of --scheduler and --local-cluster")
     if scheduler is not None:
@@ -42,5 +49,5 @@ def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[int | 
         yield None
         return
     # Dask prints its bars to stdout, which is for results.
-    with there, redirect_stdout(sys.stderr):
-        yield int(sys.stderr.isatty())
+    with there as client, redirect_stdout(sys.stderr):
+        yield Workers(sum(client.nthreads().values()), int(sys.stderr.isatty()))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, Key
+from densehash.cli.arguments import AsJson, Bits, Key, Method
 from densehash.cli.places import check_folder_place
 from densehash.cli.text import facts
 from densehash.datasets import open_vectors
@@ -32,12 +32,8 @@ __all__: list[str] = []
 def _fit(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the hasher.")],
-    hasher: Annotated[
-        str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
-    ] = "auto",
-    bits: Annotated[
-        int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 without it.")
-    ] = None,
+    hasher: Method = "auto",
+    bits: Bits = None,
     key: Key = None,
     seed: Annotated[int, typer.Option(help="Draws the planes.")] = 0,
     force: Annotated[

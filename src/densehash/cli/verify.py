@@ -31,6 +31,6 @@ def _verify(
         n_files = 1 + sum(1 for _ in entries_of(manifest.content))
         say(f"all {n_files} files are whole")
         return
-    with workers(scheduler, local_cluster) as verbose:
-        opened.verify(verbose=verbose or 0)
+    with workers(scheduler, local_cluster) as told:
+        opened.verify(verbose=0 if told is None else told.verbose)
     say(f"all {len(opened.shards)} shards are whole")
