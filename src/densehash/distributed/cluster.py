@@ -20,7 +20,7 @@ from densehash.errors import FileError, InputError
 __all__ = ["connect", "local_cluster"]
 
 
-def connect(address: str, *, timeout: float = 10.0) -> Client:
+def connect(address: str, *, timeout: float = 7.0) -> Client:
     """Connect to the scheduler of a cluster; from then on, dask computes there.
 
     Parameters
