@@ -236,13 +236,8 @@ class ShardedIndex:
         return sum(self._rows.values())
 
     def __repr__(self) -> str:
-        state = self._catalog.state
-        vectors = f"{state.vector_type} vectors" if state.vector_type else "no vectors"
-        return (
-            f"ShardedIndex({len(self._rows)} shards, {state.kind.name}, "
-            f"{sum(self._rows.values()):,} rows, {state.hasher.n_bits_} bits of "
-            f"{type(state.hasher).__name__}, {vectors}, {state.metric})"
-        )
+        words = self._catalog.state.in_words(sum(self._rows.values()))
+        return f"ShardedIndex({len(self._rows)} shards, {words})"
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -286,18 +281,10 @@ class ShardedIndex:
         8
         """
         shards = self._look()
-        state = self._catalog.state
         return {
             "path": str(self.path),
             "rows": sum(self._rows.values()),
-            "features": state.hasher.n_features_in_,
-            "kind": state.kind.name,
-            "reason": state.reason,
-            "hasher": type(state.hasher).__name__,
-            "bits": state.hasher.n_bits_,
-            "metric": state.metric,
-            "ids": state.id_type,
-            "vectors": state.vector_type,
+            **self._catalog.state.about,
             "shards": [
                 {
                     "name": one.name,

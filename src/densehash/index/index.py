@@ -253,12 +253,7 @@ class Index:
         return type_of(wanted) == self._state.id_type and locate(self._state, wanted)[0][0] >= 0
 
     def __repr__(self) -> str:
-        state = self._state
-        vectors = f"{state.vector_type} vectors" if state.vector_type else "no vectors"
-        return (
-            f"Index({state.kind.name}, {state.n_live:,} rows, {state.hasher.n_bits_} bits of "
-            f"{type(state.hasher).__name__}, {vectors}, {state.metric})"
-        )
+        return f"Index({self._state.in_words(self._state.n_live)})"
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -317,14 +312,7 @@ class Index:
             "path": None if self._store is None else str(self._store.path),
             "rows": state.n_live,
             "removed": state.n_removed,
-            "features": state.hasher.n_features_in_,
-            "kind": state.kind.name,
-            "reason": state.reason,
-            "hasher": type(state.hasher).__name__,
-            "bits": state.hasher.n_bits_,
-            "metric": state.metric,
-            "ids": state.id_type,
-            "vectors": state.vector_type,
+            **state.about,
             "segments": [segment.n_rows for segment in state.segments],
             "bytes_without_vectors": n_bytes,
             "bytes_of_vectors": kept,

@@ -90,6 +90,28 @@ class State:
         """Rows that are gone, but still take room."""
         return sum(len(segment.removed) for segment in self.segments)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is the same for all of its rows, as plain values."""
+        return {
+            "features": self.hasher.n_features_in_,
+            "kind": self.kind.name,
+            "reason": self.reason,
+            "hasher": type(self.hasher).__name__,
+            "bits": self.hasher.n_bits_,
+            "metric": self.metric,
+            "ids": self.id_type,
+            "vectors": self.vector_type,
+        }
+
+    def in_words(self, n_rows: int) -> str:
+        """An index of so many rows, in a line."""
+        vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
+        return (
+            f"{self.kind.name}, {n_rows:,} rows, {self.hasher.n_bits_} bits of "
+            f"{type(self.hasher).__name__}, {vectors}, {self.metric}"
+        )
+
     def bytes_a_row(self, id_bytes: int) -> int:
         """Bytes of an id, a code and a kept vector."""
         kept = 0 if self.vector_type is None else np.dtype(self.vector_type).itemsize
