@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -124,14 +124,20 @@ class DaskRows(Rows):
     @cached_property
     def filled(self) -> list[tuple[Any, Part]]:
         """The chunks that have rows, and what they should be."""
-        starts = itertools.accumulate(self.lengths, initial=0)
-        return [
-            (chunk, Part(number, start, length, self.n_features, self._stored, self._name))
-            for number, (chunk, start, length) in enumerate(
-                zip(self._chunks, starts, self.lengths, strict=False)
+        return [(chunk, part) for chunk, part in self._every(self.lengths) if part.n_rows > 0]
+
+    def _every(self, lengths: list[int] | None) -> Iterator[tuple[Any, Part]]:
+        """All chunks, and what they should be; their lengths may not be known."""
+        starts = [-1] * len(self._chunks)
+        if lengths is not None:
+            starts = list(itertools.accumulate(lengths, initial=0))[:-1]
+        counts = [-1] * len(self._chunks) if lengths is None else lengths
+        for number, found in enumerate(zip(self._chunks, starts, counts, strict=True)):
+            chunk, start, n_rows = found
+            yield (
+                chunk,
+                Part(number, start, n_rows, self.n_features, self._stored, self._name),
             )
-            if length > 0
-        ]
 
     def map_reduce(
         self,
@@ -176,16 +182,11 @@ class DaskRows(Rows):
         n_columns, dtype : what it returns
         width : how many numbers it makes of a row
         """
-        known = "lengths" in self.__dict__
-        lengths = self.lengths if known else [-1] * len(self._chunks)
-        starts = itertools.accumulate(lengths, initial=0) if known else itertools.repeat(-1)
+        lengths = self.__dict__.get("lengths")  # not counted for this
         work = _shared(_Rowwise(function, n_columns, np.dtype(dtype), width, self.dtype))
         made = []
-        for number, (chunk, start, length) in enumerate(
-            zip(self._chunks, starts, lengths, strict=False)
-        ):
-            part = Part(number, start, length, self.n_features, self._stored, self._name)
-            shape = (length if known else np.nan, n_columns)
+        for chunk, part in self._every(lengths):
+            shape = (np.nan if lengths is None else part.n_rows, n_columns)
             made.append(da.from_delayed(_mapped(work, part, chunk), shape, dtype))
         return da.concatenate(made, allow_unknown_chunksizes=True)
 
