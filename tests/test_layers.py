@@ -19,7 +19,7 @@ ROOMS = {
     "parallel": set(),
     "progress": set(),
     "disk": {"errors", "progress"},
-    "store": {"disk", "errors", "progress", "source"},
+    "store": {"_native", "disk", "errors", "progress", "source"},
     "rows": {"checks", "errors", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {

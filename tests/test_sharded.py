@@ -762,13 +762,14 @@ def test_a_disk_that_fails(path: Path, replacing: bool) -> None:
 def test_interrupted_when_all_is_published(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the manifest is there: the new shards are not taken for leftovers."""
     from densehash.distributed import catalog, sharded
+    from densehash.store import Change
 
     index, X, ids = build(path, chunks=(10, 10))
     plain, calls = catalog.sweep, []
 
-    def interrupted(folder: Path) -> None:
+    def interrupted(folder: Path, change: Change) -> None:
         calls.append(folder)
-        plain(folder)
+        plain(folder, change)
         if len(calls) == 2:
             raise KeyboardInterrupt
 

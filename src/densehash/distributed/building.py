@@ -14,6 +14,7 @@ from dask.delayed import delayed
 from numpy.random import RandomState
 
 from densehash.checks import check_choice, check_threads
+from densehash.disk import is_there
 from densehash.distributed.chunks import Chunks, IdChunks, as_ids
 from densehash.distributed.doubles import double_id
 from densehash.distributed.shards import (
@@ -163,7 +164,7 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 
 
 def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: Any) -> Seen:
-    if not (home.folder / name).exists():  # or an earlier try has written it
+    if not is_there(home.folder / name):  # or an earlier try has written it
         rows = part.check(values)
         # Looked at here, where the number of the first bad row is known.
         Rows(rows, name=part.name, first=part.start).reduced(_nothing, _first, 1, threads=1)
@@ -178,7 +179,7 @@ def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: 
 
 
 def _copied(home: Home, name: str, source: Path) -> Seen:
-    if not (home.folder / name).exists():
+    if not is_there(home.folder / name):
         index = Index.open(source)
         check_same(source, marks_of(index._state), home.marks)
         index.verify()  # damage is found, not written anew

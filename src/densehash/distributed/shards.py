@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
 from densehash.index.state import State, content_of
 from densehash.store.manifest import MANIFEST
+from densehash.store.reading import find_manifest
 
 __all__ = [
     "SHARD",
@@ -210,10 +212,9 @@ def open_shard(home: Home, name: str) -> Opened:
 
 def _manifest_of(path: Path) -> bytes:
     """Read before the shard is opened: what is changed in between is seen the next time."""
-    try:
-        return (path / MANIFEST).read_bytes()
-    except OSError:
-        return b""  # opening it will say what is wrong
+    with suppress(FileError):  # opening it will say what is wrong
+        return find_manifest(path) or b""
+    return b""
 
 
 def _shared(state: State, marks: Mapping[str, str]) -> State:
@@ -301,7 +302,8 @@ def place_shard(home: Home, name: str, index: Index) -> None:
             try:
                 disk.rename(part, path)
             except OSError:
-                if not (path / MANIFEST).exists():  # or another try was first, with the same rows
+                # Another try may have been first, with the same rows.
+                if not disk.is_there(path / MANIFEST):
                     raise
             disk.sync_folder(home.folder)
     finally:

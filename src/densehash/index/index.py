@@ -49,7 +49,7 @@ from densehash.index.state import (
 from densehash.index.tuning import Tuning, tune
 from densehash.rows import Rows
 from densehash.source import Source
-from densehash.store import Store
+from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
 from densehash.truth import METRICS
 
@@ -91,6 +91,7 @@ class Index:
     # --- made ---------------------------------------------------------------------------------
 
     @classmethod
+    @lets_go
     def build(
         cls,
         X: VectorsLike,
@@ -177,11 +178,19 @@ class Index:
         return cls(with_segments_of(state, content), change.store)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
+    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open an index that was saved.
 
         The rows stay on the disk and are read as searches need them. What other processes change
         is seen after :meth:`refresh`, and by changes of this one.
+
+        Parameters
+        ----------
+        path : the folder
+        mmap : whether large files are mapped (default). A mapped file that somebody else cuts
+            shorter ends the process when the missing part is read, on every system. False reads
+            all files into memory and compares them with their checksums first: for folders that
+            others may cut, at the price of memory and of the time to read them.
 
         Raises
         ------
@@ -196,25 +205,43 @@ class Index:
         ...     len(Index.open(Path(folder, "eye.dh")))
         8
         """
-        store = Store.open(path, form=INDEX)
+        store = Store.open(path, form=INDEX, mapped=mmap)
         return cls(_state_at(store.path, store.content), store)
 
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
         """Write the index to a folder: all of it, or nothing.
 
         An index that is in the folder is replaced. This index stays what it was: one in memory
-        stays there. An index saves every change in the folder from which it was opened by itself.
+        stays there. An index saves every change in the folder from which it was opened by itself;
+        saved there once more, it is written again only if the folder holds it no longer.
 
         Parameters
         ----------
         path : a folder that is missing, empty, or an index
         verbose : 1 shows a bar while it takes long
+
+        Raises
+        ------
+        FileError : if it cannot be written, a file of this index is damaged, or others have
+            changed the index in the folder from which this one was opened
         """
-        if self._store is not None and os.path.realpath(path) == os.path.realpath(self._store.path):
-            return
+        is_own = self._store is not None and os.path.realpath(path) == os.path.realpath(
+            self._store.path
+        )
+        if self._store is not None and is_own:
+            found = self._store.found_there()
+            if found == "same":
+                return
+            if found == "changed":
+                raise FileError(
+                    f"{path} was changed since it was read here, and saving would undo that: "
+                    "refresh() takes the changes, or save to another folder"
+                )
         Store.create(
             path, content_of(self._state), form=INDEX, checked=CHECKED, verbose=verbose > 0
         )
+        if is_own:
+            self.refresh()
 
     def refresh(self) -> bool:
         """See what other processes have changed since; whether there was something.
@@ -428,8 +455,6 @@ class Index:
         def merged(state: State, place: Place) -> State:
             if len(state.segments) <= 1 and state.n_removed == 0:
                 return state
-            if self._store is not None:
-                self._store.verify()
             return replace(state, segments=state.merged(state.segments, place.put))
 
         self._change(merged)
@@ -725,14 +750,17 @@ class Index:
 
     def __getstate__(self) -> dict[str, Any]:
         # An opened index travels as its path: other processes map the same files.
-        return {"state": self._state if self._store is None else None, "path": self.path}
+        if self._store is None:
+            return {"state": self._state, "path": None}
+        return {"path": self.path, "mmap": self._store.is_mapped}
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
         if parts["path"] is None:
             self.__init__(parts["state"])  # type: ignore[misc]
         else:
-            self.__dict__.update(type(self).open(parts["path"]).__dict__)
+            self.__dict__.update(type(self).open(**parts).__dict__)
 
+    @lets_go
     def _change(self, make: Callable[[State, Place], State]) -> None:
         """Replace the state by what is made of the newest one; on disk first, if it is there."""
         with self._lock:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from densehash.errors import FileError, InputError
 from densehash.index.gathering import Gathered
 from densehash.source import Source
+from densehash.store.maps import check_unchanged
 
 __all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "joined"]
 
@@ -101,8 +102,13 @@ class Segment:
     @property
     def n_bytes(self) -> int:
         """Bytes of all arrays but the vectors."""
-        arrays = (self.ids, self.codes, self.removed, *self.extra.values())
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self.arrays if array is not self.vectors)
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """All there are."""
+        vectors = [] if self.vectors is None else [self.vectors]
+        return [self.ids, self.codes, *vectors, self.removed, *self.extra.values()]
 
     @cached_property
     def live(self) -> NDArray[np.bool_] | None:
@@ -148,7 +154,21 @@ class Segment:
         return replace(self, removed=removed)
 
     def rows(self, labels: NDArray[np.integer] | None) -> Rowset:
-        """The rows that are there, by position; ``labels`` (n,) are their groups, by position."""
+        """The rows that are there, to be copied.
+
+        Maps of files are compared with their checksums: a copy gets a checksum of its own, under
+        which damage would never be found.
+
+        Parameters
+        ----------
+        labels : integers (n,), the group of the row at each position; None where there are none
+
+        Raises
+        ------
+        FileError : if a file is damaged
+        """
+        for array in self.arrays:
+            check_unchanged(array)
         ranks = self.rank_at(np.arange(self.n_rows))
         ids = self.ids if self.ranks is None else self.ids[ranks]
         rows = Rowset(ids, self.codes, self.vectors, labels)
