@@ -400,7 +400,7 @@ def locked(
     label = f"waiting for another process to leave {path.name}"
     held: Lock | None = None
     try:
-        with bar(label, 1, shown=verbose) as advance:
+        with writing(path.parent), bar(label, 1, shown=verbose) as advance:
             while (held := _take(lock)) is None:
                 if end is not None and time.monotonic() >= end:
                     raise FileError(

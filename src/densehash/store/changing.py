@@ -16,7 +16,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,9 @@ class Change:
                 data = encode(draft._replace(content=whole))
                 manifest = decode(data, folder / MANIFEST)
                 mapped = self._store.is_mapped
-                state = State(data, manifest, open_arrays(folder, manifest, held, mapped=mapped))
+                open_already = held if mapped else old.held  # what is staged is mapped
+                arrays = open_arrays(folder, manifest, open_already, mapped=mapped)
+                state = State(data, manifest, arrays)
                 new = [entry for file, entry in state.entries.items() if file not in old.entries]
                 place.take(data, lambda: self._check_alone(new))
             except BaseException:
@@ -354,8 +356,7 @@ def _remove(folder: Path, files: Iterable[str]) -> None:
 # --- the folder ---------------------------------------------------------------------------
 
 
-@contextmanager
-def lock(folder: Path, timeout: float) -> Iterator[disk.Lock]:
+def lock(folder: Path, timeout: float) -> AbstractContextManager[disk.Lock]:
     """Hold the writer's lock for a ``with`` block.
 
     Examples
@@ -365,11 +366,7 @@ def lock(folder: Path, timeout: float) -> Iterator[disk.Lock]:
     ...     held.is_ours()
     True
     """
-    name = folder / _LOCK.removesuffix(".lock")
-    with ExitStack() as stack:
-        with disk.writing(folder):
-            held = stack.enter_context(disk.locked(name, timeout=timeout, keep=True))
-        yield held
+    return disk.locked(folder / _LOCK.removesuffix(".lock"), timeout=timeout, keep=True)
 
 
 def sweep(folder: Path, state: State) -> None:
@@ -478,10 +475,13 @@ def _lock_says(folder: Path) -> bytes | None:
         found = path.lstat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode) or found.st_size not in {0, len(_NEW)}:
+    if not stat.S_ISREG(found.st_mode) or found.st_size > len(_NEW):
         return None
     said = path.read_bytes()
-    return said if said in {b"", _NEW} else None
+    if said == _NEW:
+        return said
+    # A mark that a power cut has torn: then nothing else was written yet.
+    return b"" if _NEW.startswith(said) or not said.strip(b"\0") else None
 
 
 def _mark_new(folder: Path, held: disk.Lock) -> None:
@@ -489,6 +489,7 @@ def _mark_new(folder: Path, held: disk.Lock) -> None:
     if _lock_says(folder) == _NEW:
         return
     try:
+        held.file.truncate(0)
         disk.write(held.file, _NEW)
         disk.sync(held.file)
         disk.sync_folder(folder)
