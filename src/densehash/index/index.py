@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +46,7 @@ from densehash.index.state import (
     with_segments_of,
 )
 from densehash.index.tuning import Tuning, tune
+from densehash.locks import new_lock
 from densehash.rows import Rows
 from densehash.source import Source
 from densehash.store import Store
@@ -86,7 +86,7 @@ class Index:
     def __init__(self, state: State, store: Store | None = None) -> None:
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     # --- made ---------------------------------------------------------------------------------
 
