@@ -571,7 +571,7 @@ class Index:
         k : how many neighbours; a row is not its own
         mode : "connectivity" (ones) or "distance"
         candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
-            are compared by Hamming distance.
+            are compared by Hamming distance, and there are no probes.
         verbose : 1 shows a bar while it takes long
 
         Returns
@@ -597,6 +597,15 @@ class Index:
             if rerank != "auto":
                 raise InputError("rerank must be None here: rows without vectors have no margins")
             how = None
+        visited = check_probes(probes, state)
+        if state.vector_type is None:
+            if probes is not None:
+                raise InputError(
+                    f"probes is {probes}, but groups and buckets are chosen by the vectors of rows, "
+                    "and this index keeps none: leave probes out, which compares all codes, or "
+                    "build the index with keep_vectors=True"
+                )
+            visited = None
         request = Request(
             n, n_candidates(candidates, n, how, state), how, allowed_rows(state, None)
         )
@@ -604,7 +613,7 @@ class Index:
             state,
             request,
             with_distances=mode == "distance",
-            probes=check_probes(probes, state),
+            probes=visited,
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
         )
