@@ -260,15 +260,14 @@ def test_an_index_without_vectors(kind: str) -> None:
     refuses(index, "keeps no vectors", lambda: index.neighbors_graph(3, rerank="exact"))
     refuses(index, "no margins", lambda: index.neighbors_graph(3, rerank="asymmetric"))
     assert (index.neighbors_graph(3) != index.neighbors_graph(3, rerank=None)).nnz == 0
-    refuses(
-        index,
-        "^probes are for the grouped and multi kinds, this one is flat$"
-        if kind == "flat"
-        else "^probes is 2, but groups and buckets are chosen by the vectors of rows, and this "
-        "index keeps none: leave probes out, which compares all codes, or build the index with "
-        "keep_vectors=True$",
-        lambda: index.neighbors_graph(3, probes=2),
-    )
+    if kind == "multi":
+        refuses(
+            index,
+            "^probes is 2, but buckets are chosen by the margins of vectors, and this index keeps "
+            "none: leave probes out, which searches codes exactly, or build the index with "
+            "keep_vectors=True$",
+            lambda: index.neighbors_graph(3, probes=2),
+        )
 
 
 @every_kind

@@ -571,7 +571,7 @@ class Index:
         k : how many neighbours; a row is not its own
         mode : "connectivity" (ones) or "distance"
         candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
-            are compared by Hamming distance, and there are no probes.
+            are compared by Hamming distance, in all groups, and multi takes no probes.
         verbose : 1 shows a bar while it takes long
 
         Returns
@@ -599,10 +599,10 @@ class Index:
             how = None
         visited = check_probes(probes, state)
         if state.vector_type is None:
-            if probes is not None:
+            if probes is not None and self.kind == "multi":
                 raise InputError(
-                    f"probes is {probes}, but groups and buckets are chosen by the vectors of rows, "
-                    "and this index keeps none: leave probes out, which compares all codes, or "
+                    f"probes is {probes}, but buckets are chosen by the margins of vectors, and "
+                    "this index keeps none: leave probes out, which searches codes exactly, or "
                     "build the index with keep_vectors=True"
                 )
             visited = None
