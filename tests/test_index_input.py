@@ -12,9 +12,10 @@ import pytest
 from index_cases import KINDS, D, build, every_kind, hasher, no_fsync, rows, unchanged
 from scipy.sparse import csr_matrix
 
-from densehash.errors import DensehashError, InputError
+from densehash.errors import DensehashError, FileError, InputError
 from densehash.hashers import LSH
 from densehash.index import Index
+from densehash.index.state import content_of, state_from
 
 
 def with_number(number: float, dtype: Any = np.float32) -> Any:
@@ -345,3 +346,16 @@ def test_a_hasher_of_ones_own_can_be_used_but_not_saved(tmp_path: Path) -> None:
     with pytest.raises(DensehashError):
         index.save(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_no_groups_or_no_tables_are_refused() -> None:
+    content = content_of(build("grouped", rows(60))._state)
+    content["kind_settings"]["centers"] = content["kind_settings"]["centers"][:0]
+    for segment in content["segments"]:
+        segment["limits"] = segment["limits"][:1]
+    with pytest.raises(FileError, match="^centers are none, expected at least one$"):
+        state_from(content)
+    content = content_of(build("multi", rows(60))._state)
+    content["segments"][0]["rows"] = content["segments"][0]["rows"][:0]
+    with pytest.raises(FileError, match="^a segment has 0 tables, expected 1 to 16, the bits$"):
+        state_from(content)

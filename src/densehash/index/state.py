@@ -307,6 +307,8 @@ def _kind_from(name: str, settings: Mapping[str, Any], hasher: Hasher) -> Kind:
         d = hasher.n_features_in_
         check_stored(centers, "centers", np.float32, (None, d))
         check_stored(shift, "shift", np.float64, (d,))
+        if len(centers) == 0:
+            raise FileError("centers are none, expected at least one")
         return Grouped(Centers(centers, shift))
     raise FileError(f"there is no kind {name!r} of index")
 
