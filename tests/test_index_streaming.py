@@ -45,9 +45,9 @@ from test_index_crash import posix, whole
 from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.hashers import LSH
-from densehash.index import Index, placing, state
+from densehash.index import Index, placing
 from densehash.index.gathering import Gathered
-from densehash.index.placing import MEMORY, in_memory
+from densehash.index.placing import MEMORY, in_memory, piece_rows
 from densehash.source import Source
 from densehash.store import Store, verify
 
@@ -58,7 +58,6 @@ ROW = 4 * D + 2 + 8  # bytes of a vector, a code and an id
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rows at a time, each a segment that stays one."""
     monkeypatch.setattr(placing, "PIECE_BYTES", 10 * ROW)
-    monkeypatch.setattr(state, "_MOST_MERGED", 0)
 
 
 @pytest.fixture
@@ -135,7 +134,6 @@ def test_any_rows_in_any_pieces(in_shm: Path, monkeypatch: Any, data: st.DataObj
     kept = "float16" if kept == "f2" else kept
     options: dict[str, Any] = {"keep_vectors": kept, "metric": draw(st.sampled_from(METRICS))}
     monkeypatch.setattr(placing, "PIECE_BYTES", draw(st.integers(1, 30 * ROW)))
-    monkeypatch.setattr(state, "_MOST_MERGED", draw(st.sampled_from([0, 5, 2**16])))
     id_type = draw(st.sampled_from([None, *ID_TYPES]))
     ids = None if id_type is None else names(n + 40, id_type, seed=n)
     X, more = rows(n, dtype=dtype), rows(draw(st.integers(1, 40)), seed=1, dtype=dtype)
@@ -499,6 +497,7 @@ def test_pieces_cover_all_rows(n: int, bytes_a_row: int, piece_bytes: int) -> No
     most = max(piece_bytes // bytes_a_row, 1)
     lengths = [stop - start for start, stop in pieces]
     assert max(lengths) <= most
+    assert all(2 * length >= piece_rows(bytes_a_row, piece_bytes) for length in lengths[:-1])
     if most >= 8192:
         assert all(start % 8192 == 0 for start in starts)
 

@@ -11,16 +11,17 @@ SOURCE = Path(__file__).parents[1] / "src" / "densehash"
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {
     "errors": set(),
-    "source": {"errors"},
+    "locks": set(),
+    "source": {"errors", "locks"},
     "stream": {"errors", "source"},
     "checks": {"errors", "source", "stream"},
     "bits": {"checks", "errors"},
     "hamming": {"_native", "bits", "checks", "errors"},
-    "parallel": set(),
+    "parallel": {"locks"},
     "progress": set(),
     "disk": {"errors", "progress"},
     "store": {"_native", "disk", "errors", "progress", "source"},
-    "rows": {"checks", "errors", "parallel", "progress", "source"},
+    "rows": {"checks", "errors", "locks", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {
         *("bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"),
@@ -30,18 +31,18 @@ ROOMS = {
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans"),
+        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "locks"),
         *("progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
-        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
+        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers", "locks"),
         *("metrics", "parallel", "progress", "report", "rows", "source", "truth"),
     },
     "distributed": {
-        *("checks", "datasets", "disk", "errors", "hashers", "index", "rows", "source", "store"),
-        "truth",
+        *("checks", "datasets", "disk", "errors", "hashers", "index", "locks", "rows", "source"),
+        *("store", "truth"),
     },
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +46,7 @@ from densehash.index.state import (
     with_segments_of,
 )
 from densehash.index.tuning import Tuning, tune
+from densehash.locks import new_lock
 from densehash.rows import Rows
 from densehash.source import Source
 from densehash.store import Store, lets_go
@@ -86,7 +86,7 @@ class Index:
     def __init__(self, state: State, store: Store | None = None) -> None:
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     # --- made ---------------------------------------------------------------------------------
 
@@ -596,7 +596,7 @@ class Index:
         k : how many neighbours; a row is not its own
         mode : "connectivity" (ones) or "distance"
         candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
-            are compared by Hamming distance.
+            are compared by Hamming distance, in all groups, and multi takes no probes.
         verbose : 1 shows a bar while it takes long
 
         Returns
@@ -622,6 +622,15 @@ class Index:
             if rerank != "auto":
                 raise InputError("rerank must be None here: rows without vectors have no margins")
             how = None
+        visited = check_probes(probes, state)
+        if state.vector_type is None:
+            if probes is not None and self.kind == "multi":
+                raise InputError(
+                    f"probes is {probes}, but buckets are chosen by the margins of vectors, and "
+                    "this index keeps none: leave probes out, which searches codes exactly, or "
+                    "build the index with keep_vectors=True"
+                )
+            visited = None
         request = Request(
             n, n_candidates(candidates, n, how, state), how, allowed_rows(state, None)
         )
@@ -629,7 +638,7 @@ class Index:
             state,
             request,
             with_distances=mode == "distance",
-            probes=check_probes(probes, state),
+            probes=visited,
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 from densehash.index.gathering import Gathered
+from densehash.locks import cached_property
 from densehash.source import Source
 from densehash.store.maps import check_unchanged
 

@@ -14,6 +14,7 @@ from densehash.checks import check_choice, check_integer
 from densehash.errors import DensehashError, FileError
 from densehash.hashers import Hasher
 from densehash.hashers.state import hasher_of, state_of
+from densehash.index import placing
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers
 from densehash.index.ids import IdType
@@ -34,9 +35,6 @@ __all__ = [
 
 CHECKED = ("hasher", "kind_settings")
 """Parts of the content whose checksums are looked at whenever an index is opened."""
-
-# Small segments are merged when rows are added, so that there are never many of them.
-_MOST_MERGED = 2**16
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class State:
     metric : "l2", "cosine" or "ip"
     id_type : "int64" or "string"
     vector_type : one of VECTOR_TYPES, or None where vectors are not kept
-    segments : rows, the oldest segment first; none is empty
+    segments : rows; none is empty
     next_id : the first number that was never an id
     reason : why this kind was chosen
     settings : how a search goes where it is not told
@@ -148,15 +146,36 @@ class State:
         return (self.segment_of(joined(parts), put),) if parts else ()
 
     def with_rows(self, rows: Rowset, next_id: int, put: Put = in_memory) -> State:
-        """The index with more rows."""
+        """The index with more rows, of which small segments are merged with them.
+
+        A segment is large from half a piece of a build on, 128 MB, and its rows stay where they
+        are. Of the small ones, all from the first that has no more rows than those behind it,
+        the new ones included, become one. After that each has more than all behind it: so many
+        times two is less than a large one, and there are log2 of its rows, plus one, at most.
+        A row that moves comes to a segment of at least twice the rows: its old one was the first,
+        with no more than what is added to it, or behind a first that had more than all of these.
+        So a row moves log2 times at most, too; where rows were removed, each of them has paid for
+        one more that moves. All this counts rows that are there.
+        """
         if len(rows.ids) == 0:
             return self
-        segments, new = [s for s in self.segments if s.n_live], rows
-        # Rows are moved log(n) times at most, and never those of large segments.
-        while segments and segments[-1].n_live <= len(new.ids) <= _MOST_MERGED:
-            last = segments.pop()
-            new = joined([last.rows(self.kind.labels_of(last)), new])
-        return replace(self, segments=(*segments, self.segment_of(new, put)), next_id=next_id)
+        there = [segment for segment in self.segments if segment.n_live]
+        kept, merged = there, [rows]
+        if not self._is_large(len(rows.ids), rows.ids):
+            large = [s for s in there if self._is_large(s.n_live, s.ids)]
+            small = [s for s in there if not self._is_large(s.n_live, s.ids)]
+            first, n_behind = len(small), len(rows.ids)
+            for at in reversed(range(len(small))):
+                if small[at].n_live <= n_behind:
+                    first = at
+                n_behind += small[at].n_live
+            kept = large + small[:first]
+            merged = [*(s.rows(self.kind.labels_of(s)) for s in small[first:]), rows]
+        new = self.segment_of(joined(merged), put)
+        return replace(self, segments=(*kept, new), next_id=next_id)
+
+    def _is_large(self, n_rows: int, ids: NDArray[Any]) -> bool:
+        return 2 * n_rows >= placing.piece_rows(self.bytes_a_row(ids.itemsize), placing.PIECE_BYTES)
 
 
 def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -288,6 +307,8 @@ def _kind_from(name: str, settings: Mapping[str, Any], hasher: Hasher) -> Kind:
         d = hasher.n_features_in_
         check_stored(centers, "centers", np.float32, (None, d))
         check_stored(shift, "shift", np.float64, (d,))
+        if len(centers) == 0:
+            raise FileError("centers are none, expected at least one")
         return Grouped(Centers(centers, shift))
     raise FileError(f"there is no kind {name!r} of index")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from densehash.hashers import Hasher
 from densehash.index.lengths import unit
 from densehash.index.native import top_k_in_groups
 from densehash.index.segment import Segment
+from densehash.locks import cached_property
 from densehash.rows import Floats
 
 __all__ = ["Candidates", "Kind", "Question", "check_stored", "scan"]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.errors import FileError
 from densehash.index.kinds.kind import Allowed, Candidates, Kind, Question, check_stored
 from densehash.index.multi_tables import (
     MOST_PROBES,
@@ -99,6 +100,10 @@ class Multi(Kind):
         """Refuse tables that a segment of so many rows cannot have."""
         check_stored(extra["starts"], "starts", np.uint32, (None,))
         check_stored(extra["rows"], "rows", np.uint32, (None, n_rows))
+        if not 1 <= len(extra["rows"]) <= self.n_bits:
+            raise FileError(
+                f"a segment has {len(extra['rows'])} tables, expected 1 to {self.n_bits}, the bits"
+            )
 
     def settings(self) -> Mapping[str, Any]:
         """The number of tables that was asked for."""
