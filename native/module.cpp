@@ -3,6 +3,7 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "Kernels; called through the modules that check what comes in.";
+  densehash::Numpy::look_up();
   densehash::bind_hamming(module);
   densehash::bind_asymmetric(module);
   densehash::bind_groups(module);
