@@ -12,7 +12,6 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import index_children
 import numpy as np
