@@ -24,6 +24,7 @@ from densehash.store import verify
 
 STILL = 40  # rows that nobody changes
 WRITERS = (1, 2)
+HANG = 60.0  # seconds
 SPAN = 10**6  # ids of a writer, from its number times this on
 
 Owned = dict[int, int]  # for each row of a writer, the number of the change that wrote it
@@ -108,31 +109,32 @@ def seen(index: Index, since: list[int]) -> list[int]:
     return numbers
 
 
-def stress(kind: str, folder: str, seconds: float, *, say: Say) -> None:
-    """Two writers that are killed at any time, and three readers."""
+def stress(kind: str, folder: str, kills: int, *, say: Say) -> None:
+    """Two writers that are killed so many times, and two readers."""
     path, chance = Path(folder, "a.dh"), random.Random(kind)
     build(kind, rows(STILL), [*range(STILL)]).save(path)
-    end = time.monotonic() + seconds
-    readers = together(_read_on, str(path), end, n=3)
+    readers = together(_read_on, str(path), n=2)
     next(readers)
-    done, kills, pids = [0, 0], 0, {}
+    done, pids = [0, 0], {}
     try:
-        while time.monotonic() < end:
+        for number in range(kills):
             for writer in WRITERS:
                 if writer not in pids:
                     pids[writer] = _start(writer, path, done[writer - 1] + 1)
-            time.sleep(chance.uniform(0.0, 0.1))
             writer = chance.choice(WRITERS)
-            if chance.random() < 0.2:  # one that hangs for a while, perhaps with the lock
+            if number % 4:
+                _wait_for_a_change(path)
+            elif number % 8:  # one that hangs for a while, perhaps with the lock
                 os.kill(pids[writer], signal.SIGSTOP)
                 time.sleep(0.05)
                 os.kill(pids[writer], signal.SIGCONT)
+            time.sleep(chance.uniform(0.0, 0.05))
             _stop(pids.pop(writer))
-            kills += 1
             _check_acknowledged(path, writer, done)
     finally:
         for pid in pids.values():
             _stop(pid)
+        _over(path).touch()
     for writer in pids:
         _check_acknowledged(path, writer, done)
     looks = [answer[0] for answer in readers]
@@ -142,6 +144,23 @@ def stress(kind: str, folder: str, seconds: float, *, say: Say) -> None:
     index.remove(index.add(rows(1)))
     assert leftovers(path) == set()
     say({"kills": kills + len(pids), "changes": sum(done), "looks": looks})
+
+
+def _over(path: Path) -> Path:
+    """A file that ends the readers."""
+    return path.with_name("over")
+
+
+def _wait_for_a_change(path: Path) -> None:
+    """Until one of the writers has told of another one."""
+    before, end = _told_bytes(path), time.monotonic() + HANG
+    while _told_bytes(path) == before:
+        assert time.monotonic() < end, "the writers hang"
+        time.sleep(0.001)
+
+
+def _told_bytes(path: Path) -> int:
+    return sum(_told_by(path, writer).stat().st_size for writer in WRITERS)
 
 
 def _start(writer: int, path: Path, first: int) -> int:
@@ -178,12 +197,13 @@ def _write_on(writer: int, path: str, first: int, *, say: Say) -> None:
     for number in itertools.count(first):
         change(index, writer, number)
         say(number)
+        time.sleep(0.005)  # for the other: whoever waits for the lock asks ten times a second
 
 
-def _read_on(number: int, path: str, end: float, *, say: Say) -> None:
+def _read_on(number: int, path: str, *, say: Say) -> None:
     since, looks, chance = [0, 0], 0, random.Random(number)
     index = Index.open(path)
-    while not looks or time.monotonic() < end:
+    while not looks or not _over(Path(path)).exists():
         if chance.random() < 0.5:
             index.refresh()
         else:
@@ -197,6 +217,7 @@ def _read_on(number: int, path: str, end: float, *, say: Say) -> None:
         if looks % 10 == 0:
             verify(path)
         looks += 1
+        time.sleep(0.01)  # for the writers
     say(looks)
 
 

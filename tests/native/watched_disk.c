@@ -177,6 +177,7 @@ ssize_t write(int file, const void *data, size_t size) {
     REAL(ssize_t, write, int, const void *, size_t)
     if (!is_open(file)) return real(file, data, size);
     int hit = fails("write");
+    if (hit && error == EINTR) return -1; /* asked again, so nothing may be there */
     ssize_t done = real(file, data, hit ? size / 2 : size); /* a full disk takes some of it */
     if (done > 0) {
         note("write", file, 0, (size_t)done, "", "");
