@@ -26,7 +26,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tried: Counter[str] = Counter()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            for name, count in report.user_properties:
-                tried[name] += int(str(count))
+            tried.update({name: n for name, n in report.user_properties if isinstance(n, int)})
     for name, count in tried.items():
         terminalreporter.write_line(f"tried: {count:,} {name}")

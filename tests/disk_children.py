@@ -28,7 +28,7 @@ from power_cuts import Drive, Tree, calls_of, put
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.index import Index, placing
+from densehash.index import Index, placing, tuning
 from densehash.store import folder as store_folder
 from densehash.store import verify
 from densehash.store.manifest import MANIFEST
@@ -176,7 +176,8 @@ class Case:
                 "tune": lambda: index.tune(rows(9, seed=3) + 0.5, recall=0.5, k=2),
                 "refresh": index.refresh,
             }
-            changes[name]()
+            with mock.patch.object(tuning, "_speed", return_value=1.0):  # the same each time
+                changes[name]()
 
     def state(self) -> dict[str, Any] | None:
         """What is in the folder, after a look at every byte; None where there is no index."""
@@ -257,7 +258,7 @@ def _fail_once(case: Case, watched: Watched, at: int, error: str, lasting: int) 
             case.run()
     except FileError as trouble:
         refused = str(trouble)
-    assert watched.n_calls >= at
+    assert watched.n_calls >= at, "it did something else this time"
     now = case.state()
     if refused is None:
         assert now == new, "it said nothing, and the change is not there"
@@ -362,7 +363,7 @@ class Cuts:
         else:
             with pytest.raises(FileError):
                 Index.open(path)
-        if self.states % 7:
+        if manifest and self.states % 7 != 1:  # where there is none, each must be taken for ours
             return
         self.writers += 1  # the next one goes on from there
         if manifest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ class Drive:
             self.names[str(path)] = None if path.is_dir() else File(path.read_bytes())
         self._durable = dict(self.names)
         # Changes of names that were not flushed: the folder, names that are there, and are gone.
-        self._pending: list[tuple[str, Names, set[str]]] = []
+        self._pending: list[tuple[str, Names, Set[str]]] = []
         self._open: dict[int, tuple[str, File | None, int]] = {}  # path, file, position
 
     def follow(self, call: Call) -> None:
@@ -124,13 +124,13 @@ class Drive:
         else:
             raise AssertionError(call)
 
-    def _rename(self, new: Names, gone: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def _rename(self, new: Names, gone: Set[str] = frozenset()) -> None:
         folders = {os.path.dirname(path) for path in (*new, *gone)}  # noqa: PTH120
         assert len(folders) == 1, "files stay in their folder"
         self._pending.append((folders.pop(), new, gone))
         self.names = {**{name: f for name, f in self.names.items() if name not in gone}, **new}
 
-    def _after(self, changes: list[tuple[str, Names, set[str]]]) -> Names:
+    def _after(self, changes: list[tuple[str, Names, Set[str]]]) -> Names:
         names = dict(self._durable)
         for _, new, gone in changes:
             for name in gone:
