@@ -29,7 +29,7 @@ from power_cuts import Drive, Tree, calls_of, put
 from densehash import disk
 from densehash.errors import FileError
 from densehash.index import Index, placing, tuning
-from densehash.store import folder as store_folder
+from densehash.store import Store, changing
 from densehash.store import verify
 from densehash.store.manifest import MANIFEST
 
@@ -103,7 +103,7 @@ def see(path: str, *, say: Say) -> None:
     """Say which calls the library has seen."""
     watched = Watched()
     with watched.watch(Path(path)):
-        store_folder.Store.create(path, {"x": rows(3)})
+        Store.create(path, {"x": rows(3)})
     say(watched.calls)
 
 
@@ -124,7 +124,7 @@ class Case:
         self.path = self.root / "a.dh"
         shutil.rmtree(scratch, ignore_errors=True)
         self.root.mkdir(parents=True)
-        with mock.patch.object(store_folder, "_SMALL", 500):  # some are mapped, some are read
+        with mock.patch.object(changing, "_SMALL", 500):  # some are mapped, some are read
             index = build(kind, rows(60))
             index.save(self.path)
             index = Index.open(self.path)

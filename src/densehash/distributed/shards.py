@@ -7,7 +7,6 @@ import json
 import re
 import secrets
 import shutil
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from densehash.index import Index
 from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
 from densehash.index.state import State, content_of
+from densehash.locks import new_lock
 from densehash.store.manifest import MANIFEST
 from densehash.store.reading import find_manifest
 
@@ -53,7 +53,7 @@ UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 _MOST_OPEN = 256
 _open: OrderedDict[Path, Opened] = OrderedDict()
 _models: dict[str, tuple[Hasher, Kind]] = {}
-_lock = threading.Lock()
+_lock = new_lock()
 
 _N_SAMPLED = 64  # ids of a segment that say how its ids are spread
 _NO_MATTER = {"random_state", "verbose"}  # of a hasher that has learnt
