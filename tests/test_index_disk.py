@@ -56,7 +56,7 @@ def test_power_cuts(
     assert wrong == []
 
 
-@pytest.mark.parametrize("without", ["sync", "sync_folder"])
+@pytest.mark.parametrize("without", ["sync", "syncing"])
 def test_a_flush_that_is_forgotten_is_noticed(
     without: str, server: WatchedServer, scratch: Path
 ) -> None:

@@ -42,14 +42,13 @@ from index_children import Server, save_next
 from numpy.typing import NDArray
 from test_index_crash import posix, whole
 
-from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.hashers import LSH
 from densehash.index import Index, placing
 from densehash.index.gathering import Gathered
 from densehash.index.placing import MEMORY, in_memory, piece_rows
 from densehash.source import Source
-from densehash.store import Store, verify
+from densehash.store import Store, changing, verify
 
 ROW = 4 * D + 2 + 8  # bytes of a vector, a code and an id
 
@@ -428,7 +427,7 @@ def test_what_is_refused_before_anything_is_made(
         with pytest.raises(FileError, match="479 bytes free, and 480 more are needed"):
             build("flat", never, path=path)
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=679))
-        patch.setattr(disk, "write", lambda *_: pytest.fail("it was written"))
+        patch.setattr(changing, "write_array", lambda *_: pytest.fail("it was written"))
         with pytest.raises(FileError, match="679 bytes free, and 680 more are needed"):
             build("flat", never, path=path)  # codes and ids, too
     assert list(tmp_path.iterdir()) == []

@@ -749,6 +749,7 @@ def test_a_disk_that_fails(path: Path, replacing: bool) -> None:
         old, X, ids = build(path, chunks=(7, 5), id_type="string")
         whole = one_index(old, X, ids)
         before = {file.name for file in path.iterdir()}
+        build(path.with_name("counted"), chunks=(7, 5))
     calls = Disk()
     with calls.at_work():
         build(path.with_name("counted"), chunks=(4, 6))

@@ -370,7 +370,12 @@ class Lock:
 
 @contextmanager
 def locked(
-    path: Path, *, timeout: float | None = None, keep: bool = False, verbose: bool = False
+    path: Path,
+    *,
+    timeout: float | None = None,
+    keep: bool = False,
+    needed: bool = True,
+    verbose: bool = False,
 ) -> Iterator[Lock]:
     """Hold ``PATH.lock`` for a ``with`` block; wait while another process or thread holds it.
 
@@ -382,11 +387,12 @@ def locked(
     path : what the lock is about; its folder exists
     timeout : seconds to wait, after which FileError is raised; None waits on
     keep : whether the file stays when the lock is given back
+    needed : False goes on without a lock where the file system has none
     verbose : whether a long wait shows a bar
 
     Raises
     ------
-    FileError : if the lock is not to be had in time, or the file system has no locks
+    FileError : if the lock is not to be had in time, or needed where there are no locks
 
     Examples
     --------
@@ -401,7 +407,7 @@ def locked(
     held: Lock | None = None
     try:
         with writing(path.parent), bar(label, 1, shown=verbose) as advance:
-            while (held := _take(lock)) is None:
+            while (held := _take(lock, needed)) is None:
                 if end is not None and time.monotonic() >= end:
                     raise FileError(
                         f"another process writes: it has held {lock} for more than {timeout:g} s"
@@ -448,7 +454,7 @@ def lets_go(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
     return letting_go
 
 
-def _take(path: Path) -> Lock | None:
+def _take(path: Path, needed: bool = True) -> Lock | None:
     """The lock file, open and locked, or None where somebody else holds it."""
     lock = Lock(path, FileIO(os.open(path, _LOCK_FLAGS, 0o666), "rb+"))
     _held[lock.number] = lock  # before it is locked: a child that is forked now lets go of it, too
@@ -461,9 +467,12 @@ def _take(path: Path) -> Lock | None:
     except BlockingIOError:
         pass
     except BaseException as error:
+        has_none = isinstance(error, OSError) and error.errno in _NO_LOCKS
+        if has_none and not needed:
+            return lock
         with suppress(OSError):
             lock.file.close()
-        if isinstance(error, OSError) and error.errno in _NO_LOCKS:
+        if isinstance(error, OSError) and has_none:
             raise FileError(
                 f"{path.parent} is on a file system without locks ({error.strerror}), on which two "
                 "writers would destroy each other's work: write to another one. Reading works"

@@ -311,7 +311,7 @@ def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> 
         raise FileError(f"no address of the files of {entry.name} is known: {_by_hand(entry)}")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / entry.name, verbose=verbose):
+        with locked(folder / entry.name, needed=False, verbose=verbose):
             if (there := find(entry.name, to=folder)) is not None:  # another process was faster
                 return there
             archive = folder / entry.archive

@@ -121,7 +121,7 @@ reached (Connection refused): download it by hand, and save it as sift.tar.gz
     with writing(job.target):
         if not is_there(job.target):  # what is there is whole, and needs no lock
             job.target.parent.mkdir(parents=True, exist_ok=True)
-            with locked(job.target, verbose=verbose):
+            with locked(job.target, needed=False, verbose=verbose):  # checksums tell
                 if not is_there(job.target):
                     _download(job)
                     return job.target
