@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Allowed", "Groups", "Tables", "Visits"]
+__all__ = ["Groups", "Tables"]
 
 Allowed = NDArray[np.bool_] | None
 """By rank, which rows of a segment may be found; None is all."""

@@ -24,13 +24,16 @@ from densehash.index.question import Prepared
 from densehash.index.segment import Segment
 from densehash.index.sketches.sketch import Candidates, Column, Sketch
 from densehash.index.visits import Allowed, Groups, Tables, Visits
-from densehash.rows import Floats
+from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 
 __all__ = ["CodeQueries", "Codes"]
 
 # Where fewer rows than this share of a segment may be found, they alone are looked at.
 _FEW = 1 / 16
+
+# Sums of so few products take one thread of BLAS, whatever it may use.
+_FEW_NUMBERS = 8192
 
 _MADE = ("codes", "margins")
 
@@ -68,7 +71,7 @@ class CodeQueries(Prepared):
         """uint8 (q, width)."""
         if "margins" in self.__dict__:
             return pack(self.margins >= 0)
-        return self._source[0].transform(self._source[1])
+        return self._source[0]._codes_of_checked(self._source[1])
 
     @cached_property
     def margins(self) -> NDArray[np.float32]:
@@ -167,8 +170,8 @@ class Codes(Sketch):
 
     def prepare(self, queries: NDArray[Any]) -> CodeQueries:
         """Codes and margins of queries, when they are asked for; large numbers are refused now."""
-        if queries.dtype.kind == "f" and not is_fine(queries):
-            self.hasher.transform(queries)  # which says what is wrong
+        if queries.dtype.kind == "f" and (queries.size > _FEW_NUMBERS or not is_fine(queries)):
+            Rows(queries).for_each(lambda *_: None)  # says what is wrong; one BLAS thread a block
         return CodeQueries(self.hasher, queries)
 
     def prepared_rows(self, segment: Segment, positions: NDArray[np.integer]) -> CodeQueries:
