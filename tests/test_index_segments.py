@@ -36,7 +36,7 @@ class Written:
 
 def added(state: State, n: int, written: Written) -> State:
     ids = np.arange(state.next_id, state.next_id + n)
-    rows = Rowset(ids, np.zeros((n, 1), np.uint8), None, None)
+    rows = Rowset(ids, {"codes": np.zeros((n, 1), np.uint8)}, None, None)
     return state.with_rows(rows, state.next_id + n, written.put)
 
 

@@ -402,12 +402,19 @@ missing=())
         for _ in range(_TRIES):
             rows = {name: n for name, n in self._rows.items() if name not in gone}
             n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
-            search = Search(self._catalog.home, wanted, n, how, chosen)
+            search = Search(
+                self._catalog.home,
+                wanted,
+                n,
+                how,
+                chosen,
+                distance_type=state.sketch.distance_type,
+            )
             try:
                 hits = (
-                    hits_in(search, state.kind, question, rows)
+                    hits_in(search, state, question, rows)
                     if rows
-                    else no_hits(state.id_type, len(question), wanted, how)
+                    else no_hits(state, len(question), wanted, how)
                 )
             except Stale as stale:
                 looks = stale.looks.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +17,7 @@ from densehash.checks import VectorsLike, check_choice, check_threads, check_vec
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
-from densehash.index.building import as_hashed, fitted, kept_type, kind_for
+from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
     check_new,
     locate,
@@ -27,6 +28,7 @@ from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.placing import MEMORY, Place, on_disk
+from densehash.index.question import Request
 from densehash.index.requests import (
     USUAL_K,
     check_k,
@@ -36,7 +38,6 @@ from densehash.index.requests import (
     n_candidates,
     question_of,
 )
-from densehash.index.searching import Request
 from densehash.index.state import (
     CHECKED,
     Settings,
@@ -151,20 +152,19 @@ class Index:
             check_new(names, len(vectors))
 
         def made(place: Place) -> State:
-            hashed = as_hashed(vectors, metric)
-            learnt = fitted(
-                hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose
-            )
-            suits, reason = kind_for(
-                kind,
-                Rows(hashed, verbose=verbose > 0),
-                learnt,
-                n_groups=n_groups,
-                n_tables=n_tables,
+            empty = empty_state(
+                as_hashed(vectors, metric),
+                partial(Rows, verbose=verbose > 0),
+                hasher=hasher,
+                n_bits=n_bits,
+                kind=kind,
+                options={"n_groups": n_groups, "n_tables": n_tables},
+                metric=metric,
+                id_type="int64" if names is None else type_of(names),
+                vector_type=vector_type,
                 random_state=random_state,
+                verbose=verbose,
             )
-            id_type = "int64" if names is None else type_of(names)
-            empty = State(learnt, suits, metric, id_type, vector_type, reason=reason)
             return with_rows(empty, vectors, names, verbose, place=place)
 
         if path is None:
@@ -565,7 +565,7 @@ class Index:
         limit = None if radius is None else check_radius(radius, how)
         own = self._check_own(exclude_self, len(asked))
         if not state.segments:
-            none = no_hits(state.id_type, len(asked), wanted, how)
+            none = no_hits(state, len(asked), wanted, how)
             if limit is None or k is not None:
                 return none
             zeros = np.zeros(len(asked) + 1, np.int64)
@@ -573,10 +573,9 @@ class Index:
         allowed = allowed_rows(state, filter)
         n = n_candidates(candidates, wanted, how, state)
         request = Request(wanted, n, how, allowed)
-        where = state.kind, state.segments
         if limit is not None and k is None:
-            return ranges_of(*where, asked, request, own=own, radius=limit)
-        return hits_of(*where, asked, request, own=own, radius=limit)
+            return ranges_of(state, asked, request, own=own, radius=limit)
+        return hits_of(state, asked, request, own=own, radius=limit)
 
     def neighbors_graph(
         self,
@@ -748,7 +747,7 @@ class Index:
         where, ranks = locate(state, wanted)
         if bool((where < 0).any()):
             raise InputError(f"id {shown(wanted[int((where < 0).argmax())])!r} is not in the index")
-        found = np.empty((len(wanted), state.hasher.n_features_in_), state.vector_type)
+        found = np.empty((len(wanted), state.sketch.n_features), state.vector_type)
         for number, segment in enumerate(state.segments):
             here = where == number
             if segment.vectors is not None and here.any():
