@@ -110,6 +110,12 @@ $(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
 	$(INSTALL) ".[$*]"
 	@touch $@
 
+# hnswlib comes as source, whose build needs what stands here.
+$(VENV)/.installed-bench: $(VENV)/.made $(SOURCES)
+	$(PIP_INSTALL) numpy pybind11 setuptools
+	$(INSTALL) ".[bench]"
+	@touch $@
+
 $(SANITIZE)/.installed: $(SANITIZE)/.made $(SOURCES)
 	$(INSTALL) ".[test]" --config-settings=build-dir=build/sanitize \
 	  --config-settings=cmake.define.DENSEHASH_SANITIZE=ON

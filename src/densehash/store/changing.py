@@ -168,7 +168,7 @@ class Change:
         self._check_is_on()
         if not isinstance(content, Mapping):
             raise InputError(f"the content must be a mapping, got a {type(content).__name__}")
-        folder, old = self.path, self._state
+        folder, old, before = self.path, self._state, set(self._state.entries)
         held = old.held | self._staged
         plan = _Plan(held, checked)
         draft = Manifest(self.generation + 1, plan.entries(content), old.manifest.form)
@@ -193,7 +193,7 @@ class Change:
                 open_already = held if mapped else old.held  # what is staged is mapped
                 arrays = open_arrays(folder, manifest, open_already, mapped=mapped)
                 state = State(data, manifest, arrays)
-                new = [entry for file, entry in state.entries.items() if file not in old.entries]
+                new = [entry for file, entry in state.entries.items() if file not in before]
                 place.take(data, lambda: self._check_alone(new))
             except BaseException:
                 if place.leave(data):
@@ -206,7 +206,7 @@ class Change:
         self._is_anew, self._staged = False, {}
         settle(folder, self._lock)
         place.clear()
-        _remove(folder, (unnamed | set(old.entries)) - set(state.entries))
+        _remove(folder, (unnamed | before) - set(state.entries))
         return state.content
 
     def is_alone(self) -> bool:
