@@ -168,6 +168,9 @@ def test_nobody_writes_where_there_are_no_locks(
     assert files_of(path) == before
     assert_equal(Store.open(path).content, small())
     verify(path)
+    with pytest.raises(FileError, match="without locks"):
+        create_new(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("staged", [False, True])

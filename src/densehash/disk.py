@@ -456,6 +456,7 @@ def lets_go(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
 
 def _take(path: Path, needed: bool = True) -> Lock | None:
     """The lock file, open and locked, or None where somebody else holds it."""
+    is_new = not is_there(path)
     lock = Lock(path, FileIO(os.open(path, _LOCK_FLAGS, 0o666), "rb+"))
     _held[lock.number] = lock  # before it is locked: a child that is forked now lets go of it, too
     try:
@@ -473,6 +474,9 @@ def _take(path: Path, needed: bool = True) -> Lock | None:
         with suppress(OSError):
             lock.file.close()
         if isinstance(error, OSError) and has_none:
+            if is_new:
+                with suppress(OSError):
+                    remove(path)
             raise FileError(
                 f"{path.parent} is on a file system without locks ({error.strerror}), on which two "
                 "writers would destroy each other's work: write to another one. Reading works"
