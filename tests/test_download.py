@@ -290,7 +290,7 @@ def test_a_disk_that_fills_up(web: FileServer, target: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(web: FileServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(FileError, match=r"data\.bin cannot be read: Not a directory"):
+    with pytest.raises(FileError, match="cannot be written: "):
         fetch(web.url, tmp_path / "file" / "data.bin")
 
 

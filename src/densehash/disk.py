@@ -79,7 +79,7 @@ def is_there(path: Path) -> bool:
 
     Raises
     ------
-    FileError : if the disk cannot tell
+    OSError : if the disk cannot tell; :func:`writing` says it in words
 
     Examples
     --------
@@ -90,8 +90,6 @@ def is_there(path: Path) -> bool:
         path.lstat()
     except FileNotFoundError:
         return False
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}") from error
     return True
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from densehash.disk import is_there
+from densehash.disk import is_there, writing
 from densehash.errors import FileError
 from densehash.store import Store
+from densehash.store.changing import check_ours
 from densehash.store.manifest import FORMS
 from densehash.store.reading import find_manifest
 
 __all__ = ["check_file_place", "check_folder_place"]
-
-# Whoever was killed may have left files of a folder that has no manifest yet.
-_LEFT = {".npy", ".part", ".lock"}
 
 
 def check_file_place(out: Path) -> None:
@@ -32,18 +30,17 @@ def check_folder_place(out: Path, form: str, *, force: bool) -> None:
     form : what it shall be, one of ``manifest.FORMS``
     force : whether one that is there is replaced
     """
-    noun = FORMS[form].noun
     _check_parent(out)
-    if is_there(out) and not out.is_dir():
-        raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
+    with writing(out):
+        if not is_there(out):
+            return
+        if not out.is_dir():
+            raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
+        check_ours(out, form)
     if find_manifest(out) is not None:
         Store.open(out, form=form)  # one that is damaged, or something else, is not replaced
         if not force:
             raise FileError(f"{out} is {FORMS[form]} already: --force replaces it")
-    elif is_there(out):
-        others = [path.name for path in out.iterdir() if path.suffix not in _LEFT]
-        if others:
-            raise FileError(f"{out} is no {noun}, and not empty: it has {min(others)!r}")
 
 
 def _check_parent(out: Path) -> None:

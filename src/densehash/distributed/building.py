@@ -15,7 +15,7 @@ from dask.delayed import delayed
 from numpy.random import RandomState
 
 from densehash.checks import check_choice, check_threads
-from densehash.disk import is_there
+from densehash.disk import is_there, writing
 from densehash.distributed.chunks import Chunks, IdChunks, as_ids
 from densehash.distributed.doubles import double_id
 from densehash.distributed.shards import (
@@ -167,7 +167,7 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 
 
 def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: Any) -> Seen:
-    if not is_there(home.folder / name):  # or an earlier try has written it
+    if not _is_there(home, name):  # or an earlier try has written it
         rows = part.check(values)
         # Looked at here, where the number of the first bad row is known.
         Rows(rows, name=part.name, first=part.start).reduced(_nothing, _first, 1, threads=1)
@@ -182,12 +182,17 @@ def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: 
 
 
 def _copied(home: Home, name: str, source: Path) -> Seen:
-    if not is_there(home.folder / name):
+    if not _is_there(home, name):
         index = Index.open(source)
         check_same(source, marks_of(index._state), home.marks)
         index.verify()  # damage is found, not written anew
         place_shard(home, name, index)
     return _must_see(home, name)
+
+
+def _is_there(home: Home, name: str) -> bool:
+    with writing(home.folder):
+        return is_there(home.folder / name)
 
 
 def _must_see(home: Home, name: str) -> Seen:

@@ -43,7 +43,16 @@ from densehash.store.reading import State, find_manifest, open_arrays, peek, rep
 if TYPE_CHECKING:
     from densehash.store.folder import Store
 
-__all__ = ["TIMEOUT", "Change", "lock", "making", "never_published", "settle", "sweep"]
+__all__ = [
+    "TIMEOUT",
+    "Change",
+    "check_ours",
+    "lock",
+    "making",
+    "never_published",
+    "settle",
+    "sweep",
+]
 
 TIMEOUT = 10.0
 """Seconds to wait for another writer."""
@@ -427,7 +436,7 @@ def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[disk.Lock,
         with lock(folder, timeout) as held:
             try:
                 with disk.writing(folder):
-                    _check_ours(folder, form)  # again, now that nobody else can write
+                    check_ours(folder, form)  # again, now that nobody else can write
                     state = peek(folder, form)
                     if not state.data:
                         _mark_new(folder, held)
@@ -453,13 +462,29 @@ def _make_folder(folder: Path, form: str) -> bool:
         except FileExistsError:
             if not folder.is_dir():
                 raise FileError(f"{folder} is no folder, expected one or nothing") from None
-            _check_ours(folder, form)
+            check_ours(folder, form)
             return False
     return True
 
 
-def _check_ours(folder: Path, form: str) -> None:
-    """Refuse a folder that is not empty, has no manifest, and was not begun by a writer of ours."""
+def check_ours(folder: Path, form: str) -> None:
+    """Refuse a folder that is not empty, has no manifest, and was not begun by a writer of ours.
+
+    Parameters
+    ----------
+    folder : one that is there
+    form : what it shall be
+
+    Raises
+    ------
+    OSError : if the disk cannot tell
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     check_ours(Path(folder), "densehash index")
+    """
     names = {path.name for path in folder.iterdir()}
     if MANIFEST in names:
         return

@@ -249,8 +249,12 @@ def _manifest_of(folder: Path, form: str = INDEX) -> bytes:
     data = find_manifest(folder)
     if data is not None:
         return data
+    try:
+        there = disk.is_there(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from error
     raise FileError(
         f"{folder} is no {FORMS[form].noun}: it has no manifest.json"
-        if disk.is_there(folder)
+        if there
         else f"{folder} is not there"
     )
