@@ -447,6 +447,7 @@ def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[disk.Lock,
             finally:
                 with suppress(OSError):  # whatever lies there, the lock file says whose it is
                     if [path.name for path in folder.iterdir()] == [_LOCK] and held.is_ours():
+                        disk.sync_folder(folder)  # what was removed must not outlive the mark
                         disk.remove(held.path)
     finally:
         if made:
