@@ -7,4 +7,5 @@ NB_MODULE(_native, module) {
   densehash::bind_asymmetric(module);
   densehash::bind_groups(module);
   densehash::bind_multi(module);
+  densehash::bind_signs(module);
 }
