@@ -1,5 +1,6 @@
 // densehash.index.sketches
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include "binding.hpp"
 #include "signs.hpp"
@@ -13,34 +14,21 @@ void expect(bool is_so, const char* message) {
   if (!is_so) throw std::invalid_argument(message);
 }
 
-nb::object multiply_of(const Matrix& rows, const Matrix& matrix, size_t n_threads) {
-  expect(rows.shape(1) == matrix.shape(0), "the rows do not fit the matrix");
-  expect(matrix.shape(1) % 8 == 0, "columns must be a multiple of 8");
-  const Decoder decoder{matrix.data(), nullptr, matrix.shape(1), matrix.shape(0)};
-  const Output<float> out("empty", rows.shape(0), decoder.bits);
-  without_lock(n_threads, [&](Control& control) {
-    multiply(rows.data(), rows.shape(0), decoder, control, out.data);
-  });
-  return out.array;
-}
-
-nb::tuple encode_signs_of(const Matrix& rows, const std::optional<Matrix>& centers,
-                          const std::optional<Input<uint32_t, 1>>& labels, const Matrix& matrix,
+nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
+                          const Matrix& centers, const Matrix& products, const Matrix& matrix,
                           const Matrix& gram, size_t sweeps, size_t n_threads) {
   const size_t n = rows.shape(0), width = rows.shape(1), bits = gram.shape(0);
+  const size_t n_groups = centers.shape(0);
   expect(bits % 8 == 0 && gram.shape(1) == bits, "the Gram matrix has a wrong shape");
   expect(matrix.shape(0) == width && matrix.shape(1) == bits, "the matrix has a wrong shape");
-  expect(centers.has_value() == labels.has_value(), "centers and labels come together");
-  Residuals residuals{rows.data(), nullptr, nullptr, n, 0};
-  if (centers) {
-    expect(centers->shape(1) == width && labels->shape(0) == n, "centers have a wrong shape");
-    residuals.centers = centers->data();
-    residuals.labels = labels->data();
-    residuals.n_groups = centers->shape(0);
-    for (size_t i = 0; i < n; ++i)
-      expect(residuals.labels[i] < residuals.n_groups, "a label is beyond the last group");
-  }
+  expect(labels.shape(0) == n, "one label a row");
+  expect(centers.shape(1) == width, "the centers have a wrong shape");
+  expect(products.shape(0) == n_groups && products.shape(1) == bits,
+         "the products have a wrong shape");
+  for (size_t i = 0; i < n; ++i)
+    expect(labels.data()[i] < n_groups, "a label is beyond the last group");
   const Decoder decoder{matrix.data(), gram.data(), bits, width};
+  const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes("empty", n, bits / 8);
   static_assert(sizeof(Lengths) == 3 * sizeof(float));
   const Output<float> lengths("empty", n, size_t{3});
@@ -51,12 +39,159 @@ nb::tuple encode_signs_of(const Matrix& rows, const std::optional<Matrix>& cente
   return nb::make_tuple(codes.array, lengths.array);
 }
 
+nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
+  expect(rows.shape(1) == matrix.shape(0), "the rows do not fit the matrix");
+  expect(matrix.shape(1) % 8 == 0, "columns are a multiple of 8");
+  const Output<float> out("empty", rows.shape(0), matrix.shape(1));
+  multiply(rows.data(), rows.shape(0), matrix.data(), matrix.shape(0), matrix.shape(1), out.data);
+  return out.array;
+}
+
+nb::object pack_signs_of(const Bytes& codes, const Input<int16_t, 2>& factors) {
+  const size_t n = codes.shape(0), bits = 8 * codes.shape(1);
+  expect(factors.shape(0) == n && factors.shape(1) == 2, "the factors have a wrong shape");
+  const Output<uint8_t> blocks("empty", (n + kBlock - 1) / kBlock, block_bytes(bits));
+  pack_signs(codes.data(), factors.data(), n, bits, blocks.data);
+  return blocks.array;
+}
+
+size_t bits_of(const Bytes& blocks) {
+  const size_t bytes = blocks.shape(1);
+  expect(bytes > sizeof(BlockFactors) && (bytes - sizeof(BlockFactors)) % kBlock == 0,
+         "the blocks have a wrong shape");
+  return (bytes - sizeof(BlockFactors)) / 4;
+}
+
+nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
+  const size_t bits = bits_of(blocks);
+  expect(count <= blocks.shape(0) * kBlock, "there are not so many entries");
+  const Output<uint8_t> codes("empty", count, bits / 8);
+  const Output<int16_t> factors("empty", count, size_t{2});
+  unpack_signs(blocks.data(), count, bits, codes.data, factors.data);
+  return nb::make_tuple(codes.array, factors.array);
+}
+
+// Keeps the arrays that it searches alive; what they say was checked when they came in.
+class Signs {
+ public:
+  using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  using Ranks = std::optional<Input<uint32_t, 1>>;
+
+  Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
+        const Matrix& matrix, const Bytes& center_blocks, float alpha, float beta,
+        float center_alpha, float center_beta)
+      : shift_(shift), centers_(centers), matrix_(matrix), center_blocks_(center_blocks),
+        model_{metric_named(metric), centers.shape(1), 0, bits_of(center_blocks), centers.shape(0),
+               shift.data(), centers.data(), matrix.data(), center_blocks.data(), {alpha, beta},
+               {center_alpha, center_beta}} {
+    expect(shift.shape(0) == model_.width && matrix.shape(0) == model_.width,
+           "the widths do not agree");
+    expect(matrix.shape(1) > model_.center_bits, "the matrix has a wrong shape");
+    model_.bits = matrix.shape(1) - model_.center_bits;
+    expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
+           "the blocks of centers have a wrong shape");
+  }
+
+  void add(const Bytes& blocks, const Positions& limits, const Input<uint32_t, 1>& rows,
+           const std::optional<Vectors>& vectors, const Ranks& ranks, size_t n_rows,
+           int64_t first) {
+    SignSegment segment{blocks.data(), limits.data(), rows.data(), rows.shape(0), n_rows,
+                        Values::none,  nullptr,       nullptr,     nullptr,       first};
+    expect(bits_of(blocks) == model_.bits, "the blocks have a wrong shape");
+    expect(blocks.shape(0) * kBlock >= segment.n_entries, "there are not so many blocks");
+    expect(limits.shape(0) == model_.n_groups + 1, "the limits have a wrong shape");
+    if (vectors) {
+      expect(vectors->shape(0) == n_rows && vectors->shape(1) == model_.width,
+             "the vectors have a wrong shape");
+      segment.values = values_of(vectors->dtype());
+      segment.vectors = vectors->data();
+    }
+    if (ranks) {
+      expect(ranks->shape(0) == n_rows, "the ranks have a wrong shape");
+      segment.ranks = ranks->data();
+    }
+    segments_.push_back(segment);
+    kept_.push_back(nb::make_tuple(blocks, limits, rows, vectors, ranks));
+  }
+
+  nb::tuple search(const Vectors& queries, size_t k, size_t probes, size_t candidates,
+                   float spread, float stop,
+                   const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
+                   const std::string& simd) const {
+    const Kernels& kernels = kernels_named(simd);
+    const size_t n = queries.shape(0);
+    expect(queries.shape(1) == model_.width, "the queries have a wrong width");
+    expect(k > 0 && probes > 0, "k and probes are at least 1");
+    std::vector<SignSegment> segments = segments_;
+    if (allowed) {
+      expect(allowed->size() == segments.size(), "one mask a segment");
+      for (size_t s = 0; s < segments.size(); ++s) {
+        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+        segments[s].allowed = (*allowed)[s].data();
+      }
+    }
+    const SignSettings settings{k, std::min(probes, model_.n_groups), candidates, spread, stop};
+    const Output<float> near("empty", n, k);
+    const Output<int64_t> positions("empty", n, k);
+    const Output<int32_t> efforts("empty", n, size_t{3});
+    static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
+    without_lock(n_threads, [&](Control& control) {
+      const auto run = [&](auto* of_query) {
+        search_signs(kernels, model_, segments, of_query, n, settings, control,
+                     Ranking{near.data, positions.data, k},
+                     reinterpret_cast<SignEffort*>(efforts.data));
+      };
+      switch (values_of(queries.dtype())) {
+        case Values::float32: return run(static_cast<const float*>(queries.data()));
+        case Values::uint8: return run(static_cast<const uint8_t*>(queries.data()));
+        case Values::int8: return run(static_cast<const int8_t*>(queries.data()));
+        default: throw std::invalid_argument("queries are float32, uint8 or int8");
+      }
+    });
+    return nb::make_tuple(near.array, positions.array, efforts.array);
+  }
+
+ private:
+  static Metric metric_named(const std::string& name) {
+    if (name == "l2") return Metric::l2;
+    if (name == "cosine") return Metric::cosine;
+    if (name == "ip") return Metric::ip;
+    throw nb::value_error(("no metric " + name).c_str());
+  }
+  static Values values_of(nb::dlpack::dtype dtype) {
+    if (dtype == nb::dtype<float>()) return Values::float32;
+    if (dtype == nb::dtype<uint8_t>()) return Values::uint8;
+    if (dtype == nb::dtype<int8_t>()) return Values::int8;
+    if (dtype.bits == 16 && dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float))
+      return Values::float16;
+    throw std::invalid_argument("vectors are float32, float16, uint8 or int8");
+  }
+
+  Input<float, 1> shift_;
+  Matrix centers_, matrix_;
+  Bytes center_blocks_;
+  SignModel model_;
+  std::vector<SignSegment> segments_;
+  std::vector<nb::object> kept_;
+};
+
 }  // namespace
 
 void bind_signs(nb::module_& module) {
-  module.def("multiply", multiply_of, "rows"_a, "matrix"_a, "n_threads"_a);
-  module.def("encode_signs", encode_signs_of, "rows"_a, "centers"_a.none(), "labels"_a.none(),
+  module.def("encode_signs", encode_signs_of, "rows"_a, "labels"_a, "centers"_a, "products"_a,
              "matrix"_a, "gram"_a, "sweeps"_a, "n_threads"_a);
+  module.def("multiply", multiply_of, "rows"_a, "matrix"_a);
+  module.def("pack_signs", pack_signs_of, "codes"_a, "factors"_a);
+  module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
+  nb::class_<Signs>(module, "Signs")
+      .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&, const Matrix&,
+                    const Bytes&, float, float, float, float>(),
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "center_blocks"_a, "alpha"_a, "beta"_a,
+           "center_alpha"_a, "center_beta"_a)
+      .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
+           "ranks"_a.none(), "n_rows"_a, "first"_a)
+      .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "candidates"_a, "spread"_a,
+           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a);
 }
 
 }  // namespace densehash

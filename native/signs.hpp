@@ -1,12 +1,15 @@
 // Sketches of signs: a row x in the group of centre c is remembered by signs s in {-1, 1}^B, such
-// that s G is near the residual r = x - c, and by two factors. G, (bits, width), is the decoder.
+// that s G has nearly the direction of the residual r = x - c, and by two factors. G, (bits, width), is the decoder.
 // A bit is 1 where its sign is positive, the first one lowest in its byte.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "kernels.hpp"
 #include "parallel.hpp"
+#include "rerank.hpp"
 
 namespace densehash {
 
@@ -20,26 +23,93 @@ struct Decoder {
 
 struct Residuals {
   const float* rows;       // (count, width)
-  const float* centers;    // (groups, width); nullptr: rows are residuals
-  const uint32_t* labels;  // (count,): the group of each row; each below n_groups
-  size_t count, n_groups;
+  const uint32_t* labels;  // (count,): the group of each row
+  const float* centers;    // (groups, width)
+  const float* products;   // of the centres with the decoder: (groups, bits)
+  size_t count;
 };
 
-// What is left to compute factors of, for each row.
+// What factors are made of, for each row.
 struct Lengths {
-  float residual;   // |r|²
-  float decoded;    // |y|², y = s G
-  float agreement;  // <y, r>
+  float residual;  // |r|²
+  float decoded;   // |y|², y = s G
+  float center;    // <y, c>
 };
 
-// out: (count, bits), the products of rows (count, width) with a matrix (width, bits). Each sum
-// goes in the order of the width, so that it does not depend on the rows beside.
-void multiply(const float* rows, size_t count, const Decoder& decoder, Control& control,
+// out: (count, bits), the products of rows (count, width) with a matrix (width, bits), bits a
+// multiple of 8. Each sum goes in the order of the width, so that it does not depend on the rows
+// beside.
+void multiply(const float* rows, size_t count, const float* matrix, size_t width, size_t bits,
               float* out);
 
 // Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
-// s G nearer to r. codes: (count, bits / 8), lengths: (count,).
+// s G nearer to r / |r|. codes: (count, bits / 8), lengths: (count,).
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
                   Control& control, uint8_t* codes, Lengths* lengths);
+
+// --- layout ------------------------------------------------------------------------------------
+
+// Entries in blocks, see kernels.hpp, the last one filled up with zeros. codes: (count, bits / 8),
+// factors: (count, 2).
+void pack_signs(const uint8_t* codes, const int16_t* factors, size_t count, size_t bits,
+                uint8_t* blocks);
+void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* codes,
+                  int16_t* factors);
+
+// --- searching ---------------------------------------------------------------------------------
+
+// What a factor of 1 stands for.
+struct Units {
+  float alpha, beta;
+};
+
+// What all segments share. Rows and centres are relative to the shift; for the metric ip, queries
+// are not.
+struct SignModel {
+  Metric metric;
+  size_t width, bits, center_bits, n_groups;
+  const float* shift;            // (width,)
+  const float* centers;          // (groups, width)
+  const float* matrix;           // decoders of rows and of centres: (width, bits + center_bits)
+  const uint8_t* center_blocks;  // the centres as entries of one group around the shift
+  Units units, center_units;
+};
+
+enum class Values { none, float32, float16, uint8, int8 };
+
+// The entries of group i lie at limits[i]..limits[i + 1]. The arrays may come from a damaged file:
+// what they say is checked before it is followed, and std::runtime_error thrown.
+struct SignSegment {
+  const uint8_t* blocks;
+  const int64_t* limits;
+  const uint32_t* rows;  // of each entry
+  size_t n_entries, n_rows;
+  Values values;
+  const void* vectors;     // (rows, width); none: estimates are the distances
+  const uint32_t* ranks;   // of each row, its place in the order of ties; nullptr: its number
+  const uint8_t* allowed;  // by rank, whether a row may be found; nullptr: all may
+  int64_t first;           // added to its rows' numbers
+};
+
+struct SignSettings {
+  size_t k;
+  size_t probes;      // groups visited at most
+  size_t candidates;  // centres whose exact distance is asked
+  float spread;       // an estimate is off by at most so many times |q - c| / beta
+  float stop;         // no group is visited beyond so many times the k-th distance, squared
+};
+
+struct SignEffort {
+  int32_t groups, entries, vectors;
+};
+
+// The k nearest rows of each query, by (distance, first + rank); infinite and -1 where there are
+// fewer. queries: (queries, width) of Query, which is float, or the type of all vectors where that
+// is an integer. efforts: (queries,).
+template <class Query>
+void search_signs(const Kernels& kernels, const SignModel& model,
+                  const std::vector<SignSegment>& segments, const Query* queries, size_t n_queries,
+                  const SignSettings& settings, Control& control, const Ranking& ranking,
+                  SignEffort* efforts);
 
 }  // namespace densehash

@@ -45,18 +45,28 @@ void multiply_8(const float* const* rows, const float* matrix, size_t width, siz
   }
 }
 
-// count is at least 1; the last row is repeated where there are fewer than eight.
-void multiply_rows(const float* rows, size_t count, const Decoder& decoder, float* out) {
-  for (size_t first = 0; first < count; first += kTogether) {
-    const float* from[kTogether];
-    float* to[kTogether];
-    for (size_t r = 0; r < kTogether; ++r) {
-      const size_t row = std::min(first + r, count - 1);
-      from[r] = rows + row * decoder.width;
-      to[r] = out + row * decoder.bits;
+// One row, COLUMNS at a time; returns the first that is left.
+template <size_t COLUMNS>
+size_t multiply_columns(const float* row, const float* matrix, size_t width, size_t bits,
+                        size_t column, float* out) {
+  constexpr size_t kFours = COLUMNS / 4;
+  for (; column + COLUMNS <= bits; column += COLUMNS) {
+    Floats4 sums[kFours] = {};
+    const float* from = matrix + column;
+    for (size_t i = 0; i < width; ++i, from += bits) {
+      const float x = row[i];
+      const Floats4 four = {x, x, x, x};
+#pragma GCC unroll 16
+      for (size_t j = 0; j < kFours; ++j) sums[j] += four * load(from + 4 * j);
     }
-    multiply_8(from, decoder.matrix, decoder.width, decoder.bits, to);
+    for (size_t j = 0; j < kFours; ++j) store(out + column + 4 * j, sums[j]);
   }
+  return column;
+}
+
+void multiply_1(const float* row, const float* matrix, size_t width, size_t bits, float* out) {
+  const size_t column = multiply_columns<64>(row, matrix, width, bits, 0, out);
+  multiply_columns<8>(row, matrix, width, bits, column, out);
 }
 
 float product(const float* x, const float* y, size_t n) {
@@ -147,15 +157,25 @@ void pack(const float* signs, size_t bits, uint8_t* code) {
 
 }  // namespace
 
-void multiply(const float* rows, size_t count, const Decoder& decoder, Control& control,
+void multiply(const float* rows, size_t count, const float* matrix, size_t width, size_t bits,
               float* out) {
-  const double bytes = static_cast<double>(count * decoder.width) * static_cast<double>(decoder.bits);
-  const size_t n_tasks = (count + kRows - 1) / kRows;
-  control.run(control.worth_starting(bytes), n_tasks, [&](size_t task, size_t worker) {
-    control.poll(worker);
-    const size_t first = task * kRows, n = std::min(kRows, count - first);
-    multiply_rows(rows + first * decoder.width, n, decoder, out + first * decoder.bits);
-  });
+  for (size_t row = 0; row < count;) {
+    const size_t left = count - row;
+    if (left < kTogether / 2) {
+      multiply_1(rows + row * width, matrix, width, bits, out + row * bits);
+      ++row;
+      continue;
+    }
+    const float* from[kTogether];
+    float* to[kTogether];
+    for (size_t r = 0; r < kTogether; ++r) {  // the last row is repeated
+      const size_t of_row = row + std::min(r, left - 1);
+      from[r] = rows + of_row * width;
+      to[r] = out + of_row * bits;
+    }
+    multiply_8(from, matrix, width, bits, to);
+    row += std::min(left, kTogether);
+  }
 }
 
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
@@ -172,26 +192,78 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
       const size_t n = std::min(kTogether, end - first);
       for (size_t r = 0; r < n; ++r) {
         const float* row = residuals.rows + (first + r) * width;
-        float* to = rows.data() + r * width;
-        std::copy_n(row, width, to);
-        if (residuals.centers == nullptr) continue;
         const float* center = residuals.centers + residuals.labels[first + r] * width;
-        for (size_t i = 0; i < width; ++i) to[i] -= center[i];
+        float* to = rows.data() + r * width;
+        for (size_t i = 0; i < width; ++i) to[i] = row[i] - center[i];
+        const float squared = product(to, to, width);
+        const float times = squared > 0 ? 1 / std::sqrt(squared) : 0;
+        for (size_t i = 0; i < width; ++i) to[i] *= times;
+        lengths[first + r].residual = squared;
       }
-      multiply_rows(rows.data(), n, decoder, products.data());
+      multiply(rows.data(), n, decoder.matrix, width, bits, products.data());
       for (size_t r = 0; r < n; ++r) {
         const float* of_row = products.data() + r * bits;
         std::copy_n(of_row, bits, left.data());
         descent.find(left.data(), sweeps);
-        pack(descent.signs(), bits, codes + (first + r) * bits / 8);
+        const float* signs = descent.signs();
+        pack(signs, bits, codes + (first + r) * bits / 8);
         // s G Gᵀ = G r - left
-        const float agreement = product(descent.signs(), of_row, bits);
-        const float* row = rows.data() + r * width;
-        lengths[first + r] = {product(row, row, width),
-                              agreement - product(descent.signs(), left.data(), bits), agreement};
+        lengths[first + r].decoded = product(signs, of_row, bits) - product(signs, left.data(), bits);
+        lengths[first + r].center =
+            product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
       }
     }
   });
+}
+
+// --- layout ------------------------------------------------------------------------------------
+
+namespace {
+
+// Where four bits of an entry lie in its block.
+struct Place {
+  Place(size_t entry, size_t bits, size_t four)
+      : byte(entry / kBlock * block_bytes(bits) + 16 * four + entry % 16),
+        shift(entry % kBlock < 16 ? 0 : 4) {}
+  size_t byte;
+  unsigned shift;
+};
+
+size_t factors_at(size_t entry, size_t bits) {
+  return entry / kBlock * block_bytes(bits) + 4 * bits + entry % kBlock * sizeof(int16_t);
+}
+
+}  // namespace
+
+void pack_signs(const uint8_t* codes, const int16_t* factors, size_t count, size_t bits,
+                uint8_t* blocks) {
+  std::fill_n(blocks, (count + kBlock - 1) / kBlock * block_bytes(bits), uint8_t{0});
+  for (size_t entry = 0; entry < count; ++entry) {
+    const uint8_t* code = codes + entry * bits / 8;
+    for (size_t four = 0; four < bits / 4; ++four) {
+      const Place place(entry, bits, four);
+      const unsigned value = code[four / 2] >> four % 2 * 4 & 15u;
+      blocks[place.byte] = static_cast<uint8_t>(blocks[place.byte] | value << place.shift);
+    }
+    uint8_t* to = blocks + factors_at(entry, bits);
+    std::memcpy(to, factors + 2 * entry, sizeof *factors);
+    std::memcpy(to + sizeof(BlockFactors::alphas), factors + 2 * entry + 1, sizeof *factors);
+  }
+}
+
+void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* codes,
+                  int16_t* factors) {
+  for (size_t entry = 0; entry < count; ++entry) {
+    uint8_t* code = codes + entry * bits / 8;
+    for (size_t byte = 0; byte < bits / 8; ++byte) {
+      const Place low(entry, bits, 2 * byte), high(entry, bits, 2 * byte + 1);
+      code[byte] = static_cast<uint8_t>((blocks[low.byte] >> low.shift & 15u) |
+                                        (blocks[high.byte] >> high.shift & 15u) << 4);
+    }
+    const uint8_t* from = blocks + factors_at(entry, bits);
+    std::memcpy(factors + 2 * entry, from, sizeof *factors);
+    std::memcpy(factors + 2 * entry + 1, from + sizeof(BlockFactors::alphas), sizeof *factors);
+  }
 }
 
 }  // namespace densehash
