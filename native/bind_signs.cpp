@@ -78,16 +78,31 @@ class Signs {
   using Ranks = std::optional<Input<uint32_t, 1>>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
-        const Matrix& matrix, const Bytes& center_blocks, float alpha, float beta,
-        float center_alpha, float center_beta)
-      : shift_(shift), centers_(centers), matrix_(matrix), center_blocks_(center_blocks),
-        model_{metric_named(metric), centers.shape(1), 0, bits_of(center_blocks), centers.shape(0),
-               shift.data(), centers.data(), matrix.data(), center_blocks.data(), {alpha, beta},
-               {center_alpha, center_beta}} {
-    expect(shift.shape(0) == model_.width && matrix.shape(0) == model_.width,
+        const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
+        float alpha, float beta, float center_alpha, float center_beta)
+      : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks) {
+    model_.metric = metric_named(metric);
+    model_.width = centers.shape(1);
+    model_.n_groups = centers.shape(0);
+    model_.shift = shift.data();
+    model_.centers = centers.data();
+    model_.steps = steps.data();
+    model_.center_blocks = center_blocks.data();
+    model_.center_bits = bits_of(center_blocks);
+    model_.units = {alpha, beta};
+    model_.center_units = {center_alpha, center_beta};
+    const size_t columns = matrix.shape(0);
+    expect(shift.shape(0) == model_.width && matrix.shape(1) == model_.width,
            "the widths do not agree");
-    expect(matrix.shape(1) > model_.center_bits, "the matrix has a wrong shape");
-    model_.bits = matrix.shape(1) - model_.center_bits;
+    expect(columns > model_.center_bits && columns % 8 == 0 && steps.shape(0) == columns,
+           "the matrix has a wrong shape");
+    model_.bits = columns - model_.center_bits;
+    model_.padded_width = (model_.width + 15) / 16 * 16;
+    matrix_.resize(columns * model_.padded_width);
+    for (size_t row = 0; row < columns; ++row)
+      std::copy_n(matrix.data() + row * model_.width, model_.width,
+                  matrix_.data() + row * model_.padded_width);
+    model_.matrix = matrix_.data();
     expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
            "the blocks of centers have a wrong shape");
   }
@@ -122,6 +137,8 @@ class Signs {
     const size_t n = queries.shape(0);
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
+    SignModel model = model_;
+    model.dots = find_dots(kernels.name);
     std::vector<SignSegment> segments = segments_;
     if (allowed) {
       expect(allowed->size() == segments.size(), "one mask a segment");
@@ -137,7 +154,7 @@ class Signs {
     static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
     without_lock(n_threads, [&](Control& control) {
       const auto run = [&](auto* of_query) {
-        search_signs(kernels, model_, segments, of_query, n, settings, control,
+        search_signs(kernels, model, segments, of_query, n, settings, control,
                      Ranking{near.data, positions.data, k},
                      reinterpret_cast<SignEffort*>(efforts.data));
       };
@@ -167,10 +184,11 @@ class Signs {
     throw std::invalid_argument("vectors are float32, float16, uint8 or int8");
   }
 
-  Input<float, 1> shift_;
-  Matrix centers_, matrix_;
+  Input<float, 1> shift_, steps_;
+  Matrix centers_;
   Bytes center_blocks_;
-  SignModel model_;
+  std::vector<int8_t> matrix_;
+  SignModel model_{};
   std::vector<SignSegment> segments_;
   std::vector<nb::object> kept_;
 };
@@ -184,9 +202,9 @@ void bind_signs(nb::module_& module) {
   module.def("pack_signs", pack_signs_of, "codes"_a, "factors"_a);
   module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
   nb::class_<Signs>(module, "Signs")
-      .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&, const Matrix&,
-                    const Bytes&, float, float, float, float>(),
-           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "center_blocks"_a, "alpha"_a, "beta"_a,
+      .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
+                    const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&, float, float, float, float>(),
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a, "alpha"_a, "beta"_a,
            "center_alpha"_a, "center_beta"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a)

@@ -10,6 +10,7 @@
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "rerank.hpp"
+#include "squares.hpp"
 
 namespace densehash {
 
@@ -70,7 +71,10 @@ struct SignModel {
   size_t width, bits, center_bits, n_groups;
   const float* shift;            // (width,)
   const float* centers;          // (groups, width)
-  const float* matrix;           // decoders of rows and of centres: (width, bits + center_bits)
+  const int8_t* matrix;          // decoders of rows and centres: (bits + center_bits, padded_width)
+  const float* steps;            // what 1 stands for in each of its rows
+  size_t padded_width;           // with zeros, to a multiple of 16
+  Dots dots;
   const uint8_t* center_blocks;  // the centres as entries of one group around the shift
   Units units, center_units;
 };
@@ -96,7 +100,9 @@ struct SignSettings {
   size_t probes;      // groups visited at most
   size_t candidates;  // centres whose exact distance is asked
   float spread;       // an estimate is off by at most so many times |q - c| / beta
-  float stop;         // no group is visited beyond so many times the k-th distance, squared
+  // Groups are visited while rank * exp(4 (D - D1) / T) is at most this: rank counts from 1, D and
+  // D1 are squared distances to the group's and to the first centre, T to the k-th row so far.
+  float stop;
 };
 
 struct SignEffort {

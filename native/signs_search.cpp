@@ -12,9 +12,11 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 // Queries that are prepared before the first is answered, and that a thread takes at a time.
 constexpr size_t kPrepared = 4096, kQueries = 8;
 // Blocks that are scanned before what was found is looked at.
-constexpr size_t kBlocks = 16;
+constexpr size_t kBlocks = 16, kFew = 2;
 // Candidates that wait, while their vectors are fetched, until they are compared together.
 constexpr size_t kWaiting = 16;
+// See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
+constexpr double kHaste = 4;
 
 // --- estimates ---------------------------------------------------------------------------------
 
@@ -79,11 +81,10 @@ struct Beside {
   float spread;    // times |q - c|
 };
 
-// Shows keep(entry, sum, alpha, beta) the wanted ones of the entries begin..end. `bound` is asked
-// again for every few blocks, the first time for `few`.
-template <class Bound, class Keep>
+// Shows keep(entry, sum, alpha, beta) the wanted ones of the entries begin..end.
+template <class Keep>
 void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t begin, size_t end,
-          const uint8_t* tables, Bound&& bound, Keep&& keep) {
+          const uint8_t* tables, SignBound bound, Keep&& keep) {
   uint16_t sums[kBlocks * kBlock];
   SignRun runs[kBlocks];
   const size_t bytes = block_bytes(bits);
@@ -92,7 +93,7 @@ void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t beg
   while (block < last) {
     const size_t count = std::min(kBlocks, last - block);
     const uint8_t* from = blocks + block * bytes;
-    const size_t found = kernels.signs(from, bits, count, tables, bound(), sums, runs);
+    const size_t found = kernels.signs(from, bits, count, tables, bound, sums, runs);
     for (size_t i = 0; i < found; ++i) {
       const size_t entry = (block + runs[i].block) * kBlock;
       uint32_t mask = runs[i].mask;
@@ -128,15 +129,19 @@ class Prepared {
 
   template <class Query>
   void prepare(const Query* queries, size_t first, size_t count) {
-    std::vector<float> products(count * columns_);
-    for (size_t q = first; q < first + count; ++q) own_[q] = make_relative(queries + q * model_.width, q);
-    multiply(relative(first), count, model_.matrix, model_.width, columns_, products.data());
-    for (size_t i = 0; i < count; ++i) {
-      uint8_t* bytes = bytes_.data() + (first + i) * columns_ * 4;
-      const float* of_query = products.data() + i * columns_;
-      rows_[first + i] = make_tables(of_query, model_.bits, model_.units.alpha, bytes);
-      centers_[first + i] = make_tables(of_query + model_.bits, model_.center_bits,
-                                        model_.center_units.alpha, bytes + model_.bits * 4);
+    std::vector<int8_t> whole(model_.padded_width);
+    std::vector<int32_t> sums(columns_);
+    std::vector<float> products(columns_);
+    for (size_t q = first; q < first + count; ++q) {
+      own_[q] = make_relative(queries + q * model_.width, q);
+      const float unit = make_whole(relative(q), whole.data());
+      model_.dots(whole.data(), model_.matrix, model_.padded_width, columns_, sums.data());
+      for (size_t b = 0; b < columns_; ++b)
+        products[b] = model_.steps[b] * unit * static_cast<float>(sums[b]);
+      uint8_t* bytes = bytes_.data() + q * columns_ * 4;
+      rows_[q] = make_tables(products.data(), model_.bits, model_.units.alpha, bytes);
+      centers_[q] = make_tables(products.data() + model_.bits, model_.center_bits,
+                                model_.center_units.alpha, bytes + model_.bits * 4);
     }
   }
 
@@ -170,6 +175,20 @@ class Prepared {
     return static_cast<float>(sums<Metric::ip>(to, to, model_.width).sum);
   }
 
+  // A query in whole numbers up to 127; returns what 1 stands for.
+  float make_whole(const float* query, int8_t* to) const {
+    float largest = 0;
+    for (size_t i = 0; i < model_.width; ++i) largest = std::max(largest, std::fabs(query[i]));
+    if (!(largest > 0)) {
+      std::fill_n(to, model_.width, int8_t{0});
+      return 0;
+    }
+    const float times = 127 / largest;
+    for (size_t i = 0; i < model_.width; ++i)
+      to[i] = static_cast<int8_t>(query[i] * times + (query[i] < 0 ? -0.5f : 0.5f));
+    return largest / 127;
+  }
+
   const SignModel& model_;
   size_t probes_, columns_;
   std::vector<float> relative_;
@@ -186,27 +205,32 @@ void find_groups(const Kernels& kernels, const SignModel& model, const SignSetti
                  Prepared& prepared, size_t q, std::vector<uint64_t>& keys) {
   const size_t n = std::min(std::max(settings.candidates, settings.probes), model.n_groups);
   const Beside beside{prepared.of_centers(q), model.center_units, prepared.own(q), 0};
-  float bound = kInfinite;
   keys.clear();
-  const auto cut = [&] {
-    std::nth_element(keys.begin(), keys.begin() + static_cast<ptrdiff_t>(n - 1), keys.end());
-    keys.resize(n);
-    bound = float_of(keys[n - 1]);
-  };
-  // The first bound comes from few centres.
-  const size_t few = std::min(model.n_groups, (2 * n + kBlock - 1) / kBlock * kBlock);
-  for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, few}, {few, model.n_groups}}) {
+  const auto look = [&](size_t begin, size_t end, float bound) {
     scan(kernels, model.center_blocks, model.center_bits, begin, end, beside.tables.bytes,
-         [&] {
-           if (keys.size() >= 2 * n) cut();
-           return beside.bound_of_sums(bound);
-         },
-         [&](size_t entry, unsigned sum, int alpha, int beta) {
+         beside.bound_of_sums(bound), [&](size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = beside.estimate(sum, alpha, beta);
            if (estimate <= bound) keys.push_back(make_float_key(sortable(estimate), entry));
          });
-    if (keys.size() > n) cut();
+  };
+  const auto cut = [&](size_t to) {
+    if (to >= keys.size()) return kInfinite;
+    std::nth_element(keys.begin(), keys.begin() + static_cast<ptrdiff_t>(to), keys.end());
+    keys.resize(to);
+    return float_of(*std::max_element(keys.begin(), keys.end()));
+  };
+  // The first few, in random order as they are, say how near the n nearest are, with room for
+  // chance; all are wanted where that was too little.
+  const size_t few = std::max<size_t>(4 * kBlock, model.n_groups / 16 / kBlock * kBlock);
+  if (few < model.n_groups) {
+    look(0, few, kInfinite);
+    look(few, model.n_groups, cut(2 * n * few / model.n_groups + 4));
   }
+  if (keys.size() < n) {
+    keys.clear();
+    look(0, model.n_groups, kInfinite);
+  }
+  cut(n);
   const float* query = prepared.relative(q);
   std::vector<uint64_t>& exact = keys;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -360,6 +384,8 @@ class Searcher {
       exact_.push_back(exact_of(model.metric, queries, segment, model.width));
       has_twins_ |= segment.n_entries > segment.n_rows;
     }
+    for (size_t i = 0; i < settings.probes; ++i)
+      limits_.push_back(static_cast<float>(std::log(settings.stop / static_cast<double>(i + 1)) / kHaste));
   }
 
   void find(const Prepared& prepared, size_t q, const Ranking& ranking, SignEffort& effort) {
@@ -373,7 +399,7 @@ class Searcher {
     const size_t n_visits = prepared.n_visits(q);
     for (size_t i = 0; i < n_visits; ++i) {
       const Visit& visit = prepared.visits(q)[i];
-      if (visit.distance > settings_.stop * bound_ && model_.metric != Metric::ip) break;
+      if (visit.distance - prepared.visits(q)[0].distance > limits_[i] * std::fabs(bound_)) break;
       if (i + 1 < n_visits) fetch_group(prepared.visits(q)[i + 1].group);
       const float length =
           model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(visit.distance);
@@ -402,10 +428,19 @@ class Searcher {
     const size_t end = static_cast<size_t>(segment.limits[group + 1]);
     if (begin == end) return;
     effort_.entries += static_cast<int32_t>(end - begin);
-    const SignBound bound = beside.bound_of_sums(bound_);
+    size_t from = begin;
+    if (bound_ == kInfinite) {  // a bound from few entries
+      from = std::min(end, (begin / kBlock + kFew) * kBlock);
+      scan_entries(beside, s, begin, from);
+      compare();
+    }
+    if (from < end) scan_entries(beside, s, from, end);
+  }
+
+  void scan_entries(const Beside& beside, size_t s, size_t begin, size_t end) {
+    const SignSegment& segment = segments_[s];
     scan(kernels_, segment.blocks, model_.bits, begin, end, beside.tables.bytes,
-         [&] { return bound; },
-         [&](size_t entry, unsigned sum, int alpha, int beta) {
+         beside.bound_of_sums(bound_), [&](size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = beside.estimate(sum, alpha, beta);
            const float least = alpha == -32768 ? -kInfinite : estimate - beside.slack(beta);
            if (!(least < bound_)) return;
@@ -495,6 +530,7 @@ class Searcher {
   const SignSettings& settings_;
   std::vector<std::unique_ptr<Exact>> exact_;
   bool has_twins_ = false;
+  std::vector<float> limits_;  // see SignSettings::stop
   std::vector<Candidate> waiting_;
   std::vector<Found> best_;  // a heap, the farthest first
   Seen seen_;

@@ -5,7 +5,8 @@ s ∈ {−1, 1}^B, chosen such that y = s G has nearly its direction, and by two
 
     |q − x|² ≈ |q − c|² + (α − ⟨s, G q⟩) / β,    β = |y| / (2 |r|),    α = |r|² β + ⟨y, c⟩
 
-G (B × d) is the decoder, one for all rows. It is learnt with the signs in turn: signs by descent
+G (B × d) is the decoder, one for all rows, in whole numbers a row of it, so that G q is
+computed from bytes. It is learnt with the signs in turn: signs by descent
 (each is flipped while that brings s G nearer to r / |r|), G by least squares. The start is a
 random rotation of the principal directions. For inner products, −2 ⟨q, x⟩ is estimated the same
 way from −2 ⟨q, c⟩, with α = 0.
@@ -44,7 +45,8 @@ class Decoder:
 
     Attributes
     ----------
-    matrix : float32 (n_bits, d), G
+    whole : int8 (n_bits, d), G in whole numbers from −127 to 127
+    steps : float32 (n_bits,), what 1 stands for in each row of G
     alpha, beta : what a factor of 1 stands for
     metric : "l2", "cosine" or "ip"
 
@@ -58,7 +60,8 @@ class Decoder:
     ((100, 2), dtype('uint8'), (100, 2), dtype('int16'))
     """
 
-    matrix: NDArray[np.float32]
+    whole: NDArray[np.int8]
+    steps: NDArray[np.float32]
     alpha: float
     beta: float
     metric: str
@@ -66,7 +69,12 @@ class Decoder:
     @property
     def n_bits(self) -> int:
         """Signs of a row."""
-        return len(self.matrix)
+        return len(self.whole)
+
+    @property
+    def matrix(self) -> NDArray[np.float32]:
+        """G: float32 (n_bits, d)."""
+        return self.whole * self.steps[:, np.newaxis]
 
     def products(self, centers: NDArray[np.float32]) -> NDArray[np.float32]:
         """What :meth:`encode` needs of the centres: float32 (g, n_bits)."""
@@ -141,14 +149,17 @@ def learn_decoder(
         for _ in range(_ROUNDS):
             codes, _ = _encode(matrix, residuals, zeros, here, products, _SWEEPS_LEARNING)
             matrix = _least_squares(_signs_of(codes), residuals)
-    decoder = Decoder(matrix, 1.0, 1.0, metric)
-    _, of_rows = _encode(matrix, rows, labels, centers, decoder.products(centers), _SWEEPS)
+    steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
+    whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
+    decoder = Decoder(whole, steps, 1.0, 1.0, metric)
+    products = decoder.products(centers)
+    _, of_rows = _encode(decoder.matrix, rows, labels, centers, products, _SWEEPS)
     betas = _betas(of_rows)
     beta = float(betas.min()) / _LEAST_BETA if np.isfinite(betas.min()) else 1.0
     stored = np.minimum(betas, np.float32(beta * _MOST))
     alphas = np.abs(of_rows[:, 0] * stored + of_rows[:, 2])
     alpha = _ROOM * float(alphas.max()) / _MOST if metric != "ip" else 0.0
-    return Decoder(matrix, max(alpha, float(np.finfo(np.float32).tiny)), beta, metric)
+    return Decoder(whole, steps, max(alpha, float(np.finfo(np.float32).tiny)), beta, metric)
 
 
 def _first_signs(
