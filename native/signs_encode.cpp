@@ -13,7 +13,7 @@ namespace {
 typedef float Floats4 __attribute__((vector_size(16)));
 
 // Rows that are multiplied together, and that a thread takes at a time.
-constexpr size_t kTogether = 8, kRows = 256;
+constexpr size_t kTogether = 8, kRows = 64;
 
 ALWAYS_INLINE Floats4 load(const float* from) {
   Floats4 four;
@@ -22,51 +22,49 @@ ALWAYS_INLINE Floats4 load(const float* from) {
 }
 ALWAYS_INLINE void store(float* to, Floats4 four) { std::memcpy(to, &four, sizeof four); }
 
-// Eight rows times a matrix (width, bits), eight columns at a time.
-void multiply_8(const float* const* rows, const float* matrix, size_t width, size_t bits,
-                float* const* out) {
-  for (size_t column = 0; column < bits; column += 8) {
-    Floats4 low[kTogether] = {}, high[kTogether] = {};
-    const float* from = matrix + column;
-    for (size_t i = 0; i < width; ++i, from += bits) {
-      const Floats4 a = load(from), b = load(from + 4);
+// A matrix (width, bits) as panels of eight columns: (bits / 8, width, 8).
+std::vector<float> panels_of(const float* matrix, size_t width, size_t bits) {
+  std::vector<float> panels(width * bits);
+  for (size_t column = 0; column < bits; column += 8)
+    for (size_t i = 0; i < width; ++i)
+      std::copy_n(matrix + i * bits + column, 8, panels.data() + (column * width + 8 * i));
+  return panels;
+}
+
+// Eight rows times a panel.
+void multiply_8(const float* const* rows, const float* panel, size_t width, float* const* out) {
+  Floats4 low[kTogether] = {}, high[kTogether] = {};
+  for (size_t i = 0; i < width; ++i, panel += 8) {
+    const Floats4 a = load(panel), b = load(panel + 4);
 #pragma GCC unroll 8
-      for (size_t r = 0; r < kTogether; ++r) {
-        const float x = rows[r][i];
-        const Floats4 four = {x, x, x, x};
-        low[r] += four * a;
-        high[r] += four * b;
-      }
-    }
     for (size_t r = 0; r < kTogether; ++r) {
-      store(out[r] + column, low[r]);
-      store(out[r] + column + 4, high[r]);
-    }
-  }
-}
-
-// One row, COLUMNS at a time; returns the first that is left.
-template <size_t COLUMNS>
-size_t multiply_columns(const float* row, const float* matrix, size_t width, size_t bits,
-                        size_t column, float* out) {
-  constexpr size_t kFours = COLUMNS / 4;
-  for (; column + COLUMNS <= bits; column += COLUMNS) {
-    Floats4 sums[kFours] = {};
-    const float* from = matrix + column;
-    for (size_t i = 0; i < width; ++i, from += bits) {
-      const float x = row[i];
+      const float x = rows[r][i];
       const Floats4 four = {x, x, x, x};
-#pragma GCC unroll 16
-      for (size_t j = 0; j < kFours; ++j) sums[j] += four * load(from + 4 * j);
+      low[r] += four * a;
+      high[r] += four * b;
     }
-    for (size_t j = 0; j < kFours; ++j) store(out + column + 4 * j, sums[j]);
   }
-  return column;
+  for (size_t r = 0; r < kTogether; ++r) {
+    store(out[r], low[r]);
+    store(out[r] + 4, high[r]);
+  }
 }
 
-void multiply_1(const float* row, const float* matrix, size_t width, size_t bits, float* out) {
-  const size_t column = multiply_columns<64>(row, matrix, width, bits, 0, out);
-  multiply_columns<8>(row, matrix, width, bits, column, out);
+// A panel stays in the first-level cache for all rows. The last row is repeated where the number
+// is no multiple of eight.
+void multiply_panels(const float* rows, size_t count, const float* panels, size_t width,
+                     size_t bits, float* out) {
+  for (size_t column = 0; column < bits; column += 8)
+    for (size_t row = 0; row < count; row += kTogether) {
+      const float* from[kTogether];
+      float* to[kTogether];
+      for (size_t r = 0; r < kTogether; ++r) {
+        const size_t of_row = std::min(row + r, count - 1);
+        from[r] = rows + of_row * width;
+        to[r] = out + of_row * bits + column;
+      }
+      multiply_8(from, panels + column * width, width, to);
+    }
 }
 
 float product(const float* x, const float* y, size_t n) {
@@ -159,23 +157,7 @@ void pack(const float* signs, size_t bits, uint8_t* code) {
 
 void multiply(const float* rows, size_t count, const float* matrix, size_t width, size_t bits,
               float* out) {
-  for (size_t row = 0; row < count;) {
-    const size_t left = count - row;
-    if (left < kTogether / 2) {
-      multiply_1(rows + row * width, matrix, width, bits, out + row * bits);
-      ++row;
-      continue;
-    }
-    const float* from[kTogether];
-    float* to[kTogether];
-    for (size_t r = 0; r < kTogether; ++r) {  // the last row is repeated
-      const size_t of_row = row + std::min(r, left - 1);
-      from[r] = rows + of_row * width;
-      to[r] = out + of_row * bits;
-    }
-    multiply_8(from, matrix, width, bits, to);
-    row += std::min(left, kTogether);
-  }
+  multiply_panels(rows, count, panels_of(matrix, width, bits).data(), width, bits, out);
 }
 
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
@@ -183,35 +165,33 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
   const size_t width = decoder.width, bits = decoder.bits;
   const size_t n_tasks = (residuals.count + kRows - 1) / kRows;
   const double work = static_cast<double>(residuals.count * bits) * static_cast<double>(width + bits);
+  const std::vector<float> panels = panels_of(decoder.matrix, width, bits);
   control.run(control.worth_starting(work), n_tasks, [&](size_t task, size_t worker) {
+    control.poll(worker);
     Descent descent(decoder);
-    std::vector<float> rows(kTogether * width), products(kTogether * bits), left(bits);
-    const size_t end = std::min((task + 1) * kRows, residuals.count);
-    for (size_t first = task * kRows; first < end; first += kTogether) {
-      control.poll(worker);
-      const size_t n = std::min(kTogether, end - first);
-      for (size_t r = 0; r < n; ++r) {
-        const float* row = residuals.rows + (first + r) * width;
-        const float* center = residuals.centers + residuals.labels[first + r] * width;
-        float* to = rows.data() + r * width;
-        for (size_t i = 0; i < width; ++i) to[i] = row[i] - center[i];
-        const float squared = product(to, to, width);
-        const float times = squared > 0 ? 1 / std::sqrt(squared) : 0;
-        for (size_t i = 0; i < width; ++i) to[i] *= times;
-        lengths[first + r].residual = squared;
-      }
-      multiply(rows.data(), n, decoder.matrix, width, bits, products.data());
-      for (size_t r = 0; r < n; ++r) {
-        const float* of_row = products.data() + r * bits;
-        std::copy_n(of_row, bits, left.data());
-        descent.find(left.data(), sweeps);
-        const float* signs = descent.signs();
-        pack(signs, bits, codes + (first + r) * bits / 8);
-        // s G Gᵀ = G r - left
-        lengths[first + r].decoded = product(signs, of_row, bits) - product(signs, left.data(), bits);
-        lengths[first + r].center =
-            product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
-      }
+    std::vector<float> rows(kRows * width), products(kRows * bits), left(bits);
+    const size_t first = task * kRows, n = std::min(kRows, residuals.count - first);
+    for (size_t r = 0; r < n; ++r) {
+      const float* row = residuals.rows + (first + r) * width;
+      const float* center = residuals.centers + residuals.labels[first + r] * width;
+      float* to = rows.data() + r * width;
+      for (size_t i = 0; i < width; ++i) to[i] = row[i] - center[i];
+      const float squared = product(to, to, width);
+      const float times = squared > 0 ? 1 / std::sqrt(squared) : 0;
+      for (size_t i = 0; i < width; ++i) to[i] *= times;
+      lengths[first + r].residual = squared;
+    }
+    multiply_panels(rows.data(), n, panels.data(), width, bits, products.data());
+    for (size_t r = 0; r < n; ++r) {
+      const float* of_row = products.data() + r * bits;
+      std::copy_n(of_row, bits, left.data());
+      descent.find(left.data(), sweeps);
+      const float* signs = descent.signs();
+      pack(signs, bits, codes + (first + r) * bits / 8);
+      // s G Gᵀ = G r - left
+      lengths[first + r].decoded = product(signs, of_row, bits) - product(signs, left.data(), bits);
+      lengths[first + r].center =
+          product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
     }
   });
 }
