@@ -79,8 +79,9 @@ class Signs {
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
         const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
-        float alpha, float beta, float center_alpha, float center_beta)
-      : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks) {
+        const Input<uint32_t, 1>& center_order, float alpha, float beta, float center_alpha, float center_beta)
+      : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks),
+        center_order_(center_order) {
     model_.metric = metric_named(metric);
     model_.width = centers.shape(1);
     model_.n_groups = centers.shape(0);
@@ -88,6 +89,7 @@ class Signs {
     model_.centers = centers.data();
     model_.steps = steps.data();
     model_.center_blocks = center_blocks.data();
+    model_.center_order = center_order.data();
     model_.center_bits = bits_of(center_blocks);
     model_.units = {alpha, beta};
     model_.center_units = {center_alpha, center_beta};
@@ -103,6 +105,7 @@ class Signs {
       std::copy_n(matrix.data() + row * model_.width, model_.width,
                   matrix_.data() + row * model_.padded_width);
     model_.matrix = matrix_.data();
+    expect(center_order.shape(0) == model_.n_groups, "the order of centers has a wrong shape");
     expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
            "the blocks of centers have a wrong shape");
   }
@@ -187,6 +190,7 @@ class Signs {
   Input<float, 1> shift_, steps_;
   Matrix centers_;
   Bytes center_blocks_;
+  Input<uint32_t, 1> center_order_;
   std::vector<int8_t> matrix_;
   SignModel model_{};
   std::vector<SignSegment> segments_;
@@ -203,8 +207,10 @@ void bind_signs(nb::module_& module) {
   module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
   nb::class_<Signs>(module, "Signs")
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
-                    const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&, float, float, float, float>(),
-           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a, "alpha"_a, "beta"_a,
+                    const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&,
+                    const Input<uint32_t, 1>&, float, float, float, float>(),
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a, "center_order"_a,
+           "alpha"_a, "beta"_a,
            "center_alpha"_a, "center_beta"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a)

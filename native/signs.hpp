@@ -76,6 +76,7 @@ struct SignModel {
   size_t padded_width;           // with zeros, to a multiple of 16
   Dots dots;
   const uint8_t* center_blocks;  // the centres as entries of one group around the shift
+  const uint32_t* center_order;  // of these entries, the number of the centre; best in random order
   Units units, center_units;
 };
 

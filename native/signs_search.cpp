@@ -15,6 +15,8 @@ constexpr size_t kPrepared = 4096, kQueries = 8;
 constexpr size_t kBlocks = 16, kFew = 2;
 // Candidates that wait, while their vectors are fetched, until they are compared together.
 constexpr size_t kWaiting = 16;
+// Bytes of a group that are fetched while the one before is scanned.
+constexpr size_t kFetched = 8192;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
 constexpr double kHaste = 4;
 
@@ -210,7 +212,8 @@ void find_groups(const Kernels& kernels, const SignModel& model, const SignSetti
     scan(kernels, model.center_blocks, model.center_bits, begin, end, beside.tables.bytes,
          beside.bound_of_sums(bound), [&](size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = beside.estimate(sum, alpha, beta);
-           if (estimate <= bound) keys.push_back(make_float_key(sortable(estimate), entry));
+           if (estimate <= bound)
+             keys.push_back(make_float_key(sortable(estimate), model.center_order[entry]));
          });
   };
   const auto cut = [&](size_t to) {
@@ -416,9 +419,12 @@ class Searcher {
  private:
   void fetch_group(uint32_t group) const {
     for (const SignSegment& segment : segments_) {
-      const size_t begin = static_cast<size_t>(segment.limits[group]);
-      const uint8_t* at = segment.blocks + begin / kBlock * block_bytes(model_.bits);
-      for (size_t i = 0; i < 1024; i += 64) __builtin_prefetch(at + i);
+      const size_t begin = static_cast<size_t>(segment.limits[group]) / kBlock;
+      const size_t end = (static_cast<size_t>(segment.limits[group + 1]) + kBlock - 1) / kBlock;
+      const size_t bytes = block_bytes(model_.bits);
+      const uint8_t* const blocks = segment.blocks + begin * bytes;
+      for (size_t at = 0; at < std::min(kFetched, (end - begin) * bytes); at += 64)
+        __builtin_prefetch(blocks + at, 0, 2);
     }
   }
 
@@ -539,6 +545,9 @@ class Searcher {
 };
 
 void check(const SignModel& model, const std::vector<SignSegment>& segments) {
+  for (size_t i = 0; i < model.n_groups; ++i)
+    if (model.center_order[i] >= model.n_groups)
+      throw std::runtime_error("the order of centers goes beyond the last");
   for (const SignSegment& segment : segments) {
     int64_t before = 0;
     for (size_t i = 0; i <= model.n_groups; ++i) {
