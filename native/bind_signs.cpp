@@ -79,7 +79,8 @@ class Signs {
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
         const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
-        const Input<uint32_t, 1>& center_order, float alpha, float beta, float center_alpha, float center_beta)
+        const Input<uint32_t, 1>& center_order, float alpha, float beta, float center_alpha,
+        float center_beta)
       : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks),
         center_order_(center_order) {
     model_.metric = metric_named(metric);
@@ -96,6 +97,7 @@ class Signs {
     const size_t columns = matrix.shape(0);
     expect(shift.shape(0) == model_.width && matrix.shape(1) == model_.width,
            "the widths do not agree");
+    expect(model_.n_groups > 0, "there is no group");
     expect(columns > model_.center_bits && columns % 8 == 0 && steps.shape(0) == columns,
            "the matrix has a wrong shape");
     model_.bits = columns - model_.center_bits;
@@ -132,8 +134,7 @@ class Signs {
     kept_.push_back(nb::make_tuple(blocks, limits, rows, vectors, ranks));
   }
 
-  nb::tuple search(const Vectors& queries, size_t k, size_t probes, size_t candidates,
-                   float spread, float stop,
+  nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
                    const std::string& simd) const {
     const Kernels& kernels = kernels_named(simd);
@@ -150,7 +151,7 @@ class Signs {
         segments[s].allowed = (*allowed)[s].data();
       }
     }
-    const SignSettings settings{k, std::min(probes, model_.n_groups), candidates, spread, stop};
+    const SignSettings settings{k, std::min(probes, model_.n_groups), spread, stop};
     const Output<float> near("empty", n, k);
     const Output<int64_t> positions("empty", n, k);
     const Output<int32_t> efforts("empty", n, size_t{3});
@@ -209,12 +210,12 @@ void bind_signs(nb::module_& module) {
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
                     const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&,
                     const Input<uint32_t, 1>&, float, float, float, float>(),
-           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a, "center_order"_a,
-           "alpha"_a, "beta"_a,
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a,
+           "center_order"_a,           "alpha"_a, "beta"_a,
            "center_alpha"_a, "center_beta"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a)
-      .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "candidates"_a, "spread"_a,
+      .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a);
 }
 

@@ -331,8 +331,10 @@ size_t signs_neon(const uint8_t* blocks, size_t bits, size_t count, const uint8_
     // Few blocks have any.
     const uint16x8_t any = vorrq_u16(vorrq_u16(above[0], above[1]), vorrq_u16(above[2], above[3]));
     if (vget_lane_u64(vreinterpret_u64_u8(vmovn_u16(any)), 0) == 0) continue;
-    const uint8x16_t low = vuzp1q_u8(vreinterpretq_u8_u16(above[0]), vreinterpretq_u8_u16(above[1]));
-    const uint8x16_t high = vuzp1q_u8(vreinterpretq_u8_u16(above[2]), vreinterpretq_u8_u16(above[3]));
+    const uint8x16_t low =
+        vuzp1q_u8(vreinterpretq_u8_u16(above[0]), vreinterpretq_u8_u16(above[1]));
+    const uint8x16_t high =
+        vuzp1q_u8(vreinterpretq_u8_u16(above[2]), vreinterpretq_u8_u16(above[3]));
     uint8x16_t bits_of = vpaddq_u8(vandq_u8(low, bit), vandq_u8(high, bit));
     bits_of = vpaddq_u8(bits_of, bits_of);
     bits_of = vpaddq_u8(bits_of, bits_of);

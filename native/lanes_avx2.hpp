@@ -110,10 +110,12 @@ struct SignSums {
     even = _mm256_add_epi16(even, _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)));
     odd = _mm256_add_epi16(odd, _mm256_srli_epi16(bytes, 8));
   }
+  static __m128i both_lanes(__m256i x) {
+    return _mm_add_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  }
   // Those of 16 entries in their order.
   __m256i in_order() const {
-    const __m128i evens = _mm_add_epi16(_mm256_castsi256_si128(even), _mm256_extracti128_si256(even, 1));
-    const __m128i odds = _mm_add_epi16(_mm256_castsi256_si128(odd), _mm256_extracti128_si256(odd, 1));
+    const __m128i evens = both_lanes(even), odds = both_lanes(odd);
     return _mm256_set_m128i(_mm_unpackhi_epi16(evens, odds), _mm_unpacklo_epi16(evens, odds));
   }
 };
@@ -142,8 +144,9 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
       __m256i x = _mm256_setzero_si256(), y = x;
       for (size_t p = first; p < first + 4 && p < pairs; ++p) {
         const __m256i both = Avx2::load(blocks + 32 * p), table = Avx2::load(tables + 32 * p);
+        const __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
         x = _mm256_add_epi8(x, _mm256_shuffle_epi8(table, _mm256_and_si256(both, low_half)));
-        y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half)));
+        y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, high_halves));
       }
       low.add(x);
       high.add(y);

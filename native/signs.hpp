@@ -1,5 +1,6 @@
 // Sketches of signs: a row x in the group of centre c is remembered by signs s in {-1, 1}^B, such
-// that s G has nearly the direction of the residual r = x - c, and by two factors. G, (bits, width), is the decoder.
+// that s G has nearly the direction of the residual r = x - c, and by two factors. G, (bits,
+// width), is the decoder.
 // A bit is 1 where its sign is positive, the first one lowest in its byte.
 #pragma once
 
@@ -71,12 +72,12 @@ struct SignModel {
   size_t width, bits, center_bits, n_groups;
   const float* shift;            // (width,)
   const float* centers;          // (groups, width)
-  const int8_t* matrix;          // decoders of rows and centres: (bits + center_bits, padded_width)
+  const int8_t* matrix;          // both decoders: (bits + center_bits, padded_width)
   const float* steps;            // what 1 stands for in each of its rows
   size_t padded_width;           // with zeros, to a multiple of 16
   Dots dots;
   const uint8_t* center_blocks;  // the centres as entries of one group around the shift
-  const uint32_t* center_order;  // of these entries, the number of the centre; best in random order
+  const uint32_t* center_order;  // the centre of each of these; best in random order
   Units units, center_units;
 };
 
@@ -98,9 +99,8 @@ struct SignSegment {
 
 struct SignSettings {
   size_t k;
-  size_t probes;      // groups visited at most
-  size_t candidates;  // centres whose exact distance is asked
-  float spread;       // an estimate is off by at most so many times |q - c| / beta
+  size_t probes;  // groups visited at most
+  float spread;   // an estimate is off by at most so many times |q - c| / beta
   // Groups are visited while rank * exp(4 (D - D1) / T) is at most this: rank counts from 1, D and
   // D1 are squared distances to the group's and to the first centre, T to the k-th row so far.
   float stop;

@@ -164,7 +164,8 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
                   Control& control, uint8_t* codes, Lengths* lengths) {
   const size_t width = decoder.width, bits = decoder.bits;
   const size_t n_tasks = (residuals.count + kRows - 1) / kRows;
-  const double work = static_cast<double>(residuals.count * bits) * static_cast<double>(width + bits);
+  const double work =
+      static_cast<double>(residuals.count * bits) * static_cast<double>(width + bits);
   const std::vector<float> panels = panels_of(decoder.matrix, width, bits);
   control.run(control.worth_starting(work), n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
@@ -189,7 +190,8 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
       const float* signs = descent.signs();
       pack(signs, bits, codes + (first + r) * bits / 8);
       // s G Gᵀ = G r - left
-      lengths[first + r].decoded = product(signs, of_row, bits) - product(signs, left.data(), bits);
+      lengths[first + r].decoded =
+          product(signs, of_row, bits) - product(signs, left.data(), bits);
       lengths[first + r].center =
           product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
     }

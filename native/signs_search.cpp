@@ -17,6 +17,8 @@ constexpr size_t kBlocks = 16, kFew = 2;
 constexpr size_t kWaiting = 16;
 // Bytes of a group that are fetched while the one before is scanned.
 constexpr size_t kFetched = 8192;
+// Groups that are put in order at once, at first.
+constexpr size_t kOrdered = 32;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
 constexpr double kHaste = 4;
 
@@ -46,7 +48,8 @@ Tables make_tables(const float* products, size_t bits, float least_step, uint8_t
     values[0] = 0.5f;  // a positive product counts with a sign of 1, a negative one with -1
     for (size_t i = 0; i < 4; ++i) values[0] -= 2 * std::min(w[i], 0.0f);
     for (size_t i = 0; i < 4; ++i)
-      for (size_t v = 0; v < size_t{1} << i; ++v) values[v + (size_t{1} << i)] = values[v] + 2 * w[i];
+      for (size_t v = 0, half = size_t{1} << i; v < half; ++v)
+        values[v + half] = values[v] + 2 * w[i];
     for (size_t v = 0; v < 16; ++v)
       bytes[v] = static_cast<uint8_t>(std::clamp(static_cast<int>(values[v]), 0, 63));
   }
@@ -116,18 +119,14 @@ void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t beg
 
 // --- what is known of a query ------------------------------------------------------------------
 
-struct Visit {
-  float distance;  // to the centre, squared; for ip minus twice the product
-  uint32_t group;
-};
-
 // Queries made ready: relative to the shift, with tables, and the groups that they visit.
 class Prepared {
  public:
   Prepared(const SignModel& model, const SignSettings& settings, size_t n_queries)
-      : model_(model), probes_(settings.probes), columns_(model.bits + model.center_bits),
+      : model_(model), room_(room_for(model, settings)), columns_(model.bits + model.center_bits),
         relative_(n_queries * model.width), bytes_(n_queries * columns_ * 4), own_(n_queries),
-        lengths_(n_queries), rows_(n_queries), centers_(n_queries), visits_(n_queries * probes_), counts_(n_queries) {}
+        lengths_(n_queries), rows_(n_queries), centers_(n_queries),
+        visits_(n_queries * room_), counts_(n_queries) {}
 
   template <class Query>
   void prepare(const Query* queries, size_t first, size_t count) {
@@ -148,15 +147,20 @@ class Prepared {
   }
 
   const float* relative(size_t q) const { return relative_.data() + q * model_.width; }
-  // What a distance to a centre is measured from: |q|², or minus twice the product with the shift.
+  // What distances to centres are measured from: |q|², or minus twice the product with the shift.
   float own(size_t q) const { return own_[q]; }
   float length(size_t q) const { return lengths_[q]; }  // of a query, where the metric is ip
   const Tables& of_rows(size_t q) const { return rows_[q]; }
   const Tables& of_centers(size_t q) const { return centers_[q]; }
-  Visit* visits(size_t q) { return visits_.data() + q * probes_; }
-  const Visit* visits(size_t q) const { return visits_.data() + q * probes_; }
+
+  // The groups that may be visited: as many as asked for and some more, for chance.
+  static size_t room_for(const SignModel& model, const SignSettings& settings) {
+    return std::min(settings.probes + settings.probes / 8 + 8, model.n_groups);
+  }
+  size_t room() const { return room_; }
+  // Keys of their estimated distances, the least first, the others in any order.
+  uint64_t* visits(size_t q) { return visits_.data() + q * room_; }
   size_t& n_visits(size_t q) { return counts_[q]; }
-  size_t n_visits(size_t q) const { return counts_[q]; }
 
  private:
   template <class Query>
@@ -192,20 +196,20 @@ class Prepared {
   }
 
   const SignModel& model_;
-  size_t probes_, columns_;
+  size_t room_, columns_;
   std::vector<float> relative_;
   std::vector<uint8_t> bytes_;
   std::vector<float> own_, lengths_;
   std::vector<Tables> rows_, centers_;
-  std::vector<Visit> visits_;
+  std::vector<uint64_t> visits_;
   std::vector<size_t> counts_;
 };
 
 // --- the groups that a query visits ------------------------------------------------------------
 
-void find_groups(const Kernels& kernels, const SignModel& model, const SignSettings& settings,
-                 Prepared& prepared, size_t q, std::vector<uint64_t>& keys) {
-  const size_t n = std::min(std::max(settings.candidates, settings.probes), model.n_groups);
+void find_groups(const Kernels& kernels, const SignModel& model, Prepared& prepared, size_t q,
+                 std::vector<uint64_t>& keys) {
+  const size_t n = prepared.room();
   const Beside beside{prepared.of_centers(q), model.center_units, prepared.own(q), 0};
   keys.clear();
   const auto look = [&](size_t begin, size_t end, float bound) {
@@ -234,24 +238,32 @@ void find_groups(const Kernels& kernels, const SignModel& model, const SignSetti
     look(0, model.n_groups, kInfinite);
   }
   cut(n);
+  std::iter_swap(keys.begin(), std::min_element(keys.begin(), keys.end()));
+  std::copy(keys.begin(), keys.end(), prepared.visits(q));
+  prepared.n_visits(q) = keys.size();
+}
+
+// Puts the groups that come next, those with the least estimates, in the order of their exact
+// distances.
+void order_groups(const SignModel& model, Prepared& prepared, size_t q, size_t begin, size_t end) {
+  uint64_t* const keys = prepared.visits(q);
+  const size_t count = prepared.n_visits(q);
+  if (end < count) std::nth_element(keys + begin, keys + end, keys + count);
   const float* query = prepared.relative(q);
-  std::vector<uint64_t>& exact = keys;
-  for (size_t i = 0; i < keys.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
+    constexpr size_t kAhead = 4;
+    if (i + kAhead < end) {
+      const float* next = model.centers + position_of(keys[i + kAhead]) * model.width;
+      for (size_t at = 0; at < model.width; at += 16) __builtin_prefetch(next + at);
+    }
     const float* center = model.centers + position_of(keys[i]) * model.width;
-    if (i + 4 < keys.size())
-      for (size_t at = 0; at < model.width; at += 16)
-        __builtin_prefetch(model.centers + position_of(keys[i + 4]) * model.width + at);
     const double distance =
         model.metric == Metric::ip
             ? prepared.own(q) - 2 * sums<Metric::ip>(query, center, model.width).sum
             : sums<Metric::l2>(query, center, model.width).sum;
-    exact[i] = make_float_key(sortable(static_cast<float>(distance)), position_of(keys[i]));
+    keys[i] = make_float_key(sortable(static_cast<float>(distance)), position_of(keys[i]));
   }
-  std::sort(exact.begin(), exact.end());
-  const size_t n_visits = std::min(settings.probes, exact.size());
-  for (size_t i = 0; i < n_visits; ++i)
-    prepared.visits(q)[i] = {float_of(exact[i]), static_cast<uint32_t>(position_of(exact[i]))};
-  prepared.n_visits(q) = n_visits;
+  std::sort(keys + begin, keys + end);
 }
 
 // --- exact distances ---------------------------------------------------------------------------
@@ -269,7 +281,8 @@ template <Metric METRIC, class Query, class Value>
 class ExactVectors final : public Exact {
  public:
   ExactVectors(const Query* queries, const void* vectors, size_t width)
-      : measure_(queries, width, nullptr), vectors_(static_cast<const Value*>(vectors)), width_(width) {}
+      : measure_(queries, width, nullptr), vectors_(static_cast<const Value*>(vectors)),
+        width_(width) {}
   void start(size_t query) override { measure_.start(query); }
   float distance(size_t row) const override {
     return measure_.distance(measure_.sums_of(vectors_ + row * width_));
@@ -304,15 +317,17 @@ std::unique_ptr<Exact> exact_of(Metric metric, const Query* queries, const SignS
                                 size_t width) {
   if (segment.values == Values::none) return nullptr;
   if constexpr (std::is_same_v<Query, float>) {
+    const void* vectors = segment.vectors;
     switch (segment.values) {
-      case Values::float32: return exact_vectors<float, float>(metric, queries, segment.vectors, width);
-      case Values::float16: return exact_vectors<float, Half>(metric, queries, segment.vectors, width);
-      case Values::uint8: return exact_vectors<float, uint8_t>(metric, queries, segment.vectors, width);
-      default: return exact_vectors<float, int8_t>(metric, queries, segment.vectors, width);
+      case Values::float32: return exact_vectors<float, float>(metric, queries, vectors, width);
+      case Values::float16: return exact_vectors<float, Half>(metric, queries, vectors, width);
+      case Values::uint8: return exact_vectors<float, uint8_t>(metric, queries, vectors, width);
+      default: return exact_vectors<float, int8_t>(metric, queries, vectors, width);
     }
   } else {
     const Values own = std::is_same_v<Query, uint8_t> ? Values::uint8 : Values::int8;
-    if (segment.values != own) throw std::invalid_argument("no way to compare vectors of these types");
+    if (segment.values != own)
+      throw std::invalid_argument("no way to compare vectors of these types");
     return exact_vectors<Query, Query>(metric, queries, segment.vectors, width);
   }
 }
@@ -380,18 +395,20 @@ class Seen {
 template <class Query>
 class Searcher {
  public:
-  Searcher(const Kernels& kernels, const SignModel& model, const std::vector<SignSegment>& segments,
-           const Query* queries, const SignSettings& settings)
+  Searcher(const Kernels& kernels, const SignModel& model,
+           const std::vector<SignSegment>& segments, const Query* queries,
+           const SignSettings& settings)
       : kernels_(kernels), model_(model), segments_(segments), settings_(settings) {
     for (const SignSegment& segment : segments) {
       exact_.push_back(exact_of(model.metric, queries, segment, model.width));
       has_twins_ |= segment.n_entries > segment.n_rows;
     }
     for (size_t i = 0; i < settings.probes; ++i)
-      limits_.push_back(static_cast<float>(std::log(settings.stop / static_cast<double>(i + 1)) / kHaste));
+      limits_.push_back(
+          static_cast<float>(std::log(settings.stop / static_cast<double>(i + 1)) / kHaste));
   }
 
-  void find(const Prepared& prepared, size_t q, const Ranking& ranking, SignEffort& effort) {
+  void find(Prepared& prepared, size_t q, const Ranking& ranking, SignEffort& effort) {
     for (const auto& exact : exact_)
       if (exact) exact->start(q);
     best_.clear();
@@ -399,15 +416,20 @@ class Searcher {
     seen_.clear();
     bound_ = kInfinite;
     effort_ = {0, 0, 0};
-    const size_t n_visits = prepared.n_visits(q);
-    for (size_t i = 0; i < n_visits; ++i) {
-      const Visit& visit = prepared.visits(q)[i];
-      if (visit.distance - prepared.visits(q)[0].distance > limits_[i] * std::fabs(bound_)) break;
-      if (i + 1 < n_visits) fetch_group(prepared.visits(q)[i + 1].group);
+    const uint64_t* visits = prepared.visits(q);
+    size_t ordered = 0;  // so many groups
+    for (size_t i = 0; i < std::min(prepared.n_visits(q), settings_.probes); ++i) {
+      if (i == ordered) {
+        ordered = std::min(ordered + std::max(kOrdered, ordered / 2), prepared.n_visits(q));
+        order_groups(model_, prepared, q, i, ordered);
+      }
+      const float distance = float_of(visits[i]);
+      if (distance - float_of(visits[0]) > limits_[i] * std::fabs(bound_)) break;
+      if (i + 1 < ordered) fetch_group(position_of(visits[i + 1]));
       const float length =
-          model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(visit.distance);
-      const Beside beside{prepared.of_rows(q), model_.units, visit.distance, settings_.spread * length};
-      for (size_t s = 0; s < segments_.size(); ++s) visit_group(beside, s, visit.group);
+          model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
+      const Beside beside{prepared.of_rows(q), model_.units, distance, settings_.spread * length};
+      for (size_t s = 0; s < segments_.size(); ++s) visit_group(beside, s, position_of(visits[i]));
       ++effort_.groups;
       if (waiting_.size() >= kWaiting || bound_ == kInfinite) compare();
     }
@@ -417,7 +439,7 @@ class Searcher {
   }
 
  private:
-  void fetch_group(uint32_t group) const {
+  void fetch_group(size_t group) const {
     for (const SignSegment& segment : segments_) {
       const size_t begin = static_cast<size_t>(segment.limits[group]) / kBlock;
       const size_t end = (static_cast<size_t>(segment.limits[group + 1]) + kBlock - 1) / kBlock;
@@ -428,7 +450,7 @@ class Searcher {
     }
   }
 
-  void visit_group(const Beside& beside, size_t s, uint32_t group) {
+  void visit_group(const Beside& beside, size_t s, size_t group) {
     const SignSegment& segment = segments_[s];
     const size_t begin = static_cast<size_t>(segment.limits[group]);
     const size_t end = static_cast<size_t>(segment.limits[group + 1]);
@@ -451,7 +473,8 @@ class Searcher {
            const float least = alpha == -32768 ? -kInfinite : estimate - beside.slack(beta);
            if (!(least < bound_)) return;
            const uint32_t row = segment.rows[entry];
-           if (row >= segment.n_rows) throw std::runtime_error("a row number is beyond the last row");
+           if (row >= segment.n_rows)
+             throw std::runtime_error("a row number is beyond the last row");
            if (segment.allowed != nullptr && !segment.allowed[rank(segment, row)]) return;
            if (bound_ < kInfinite && exact_[s]) exact_[s]->fetch(row);
            waiting_.push_back({estimate, least, static_cast<uint32_t>(s), row});
@@ -496,7 +519,8 @@ class Searcher {
     if (has_twins_ && !seen_.add(uint64_t{candidate.segment} << 32 | candidate.row)) return;
     ++effort_.vectors;
     const Exact* exact = exact_[candidate.segment].get();
-    const float distance = exact ? exact->distance(candidate.row) : from_estimate(candidate.estimate);
+    const float distance =
+        exact ? exact->distance(candidate.row) : from_estimate(candidate.estimate);
     if (best_.size() == settings_.k && distance > best_.front().distance) return;
     const Found found{distance, segment.first + static_cast<int64_t>(rank(segment, candidate.row)),
                       segment.first + candidate.row};
@@ -525,7 +549,10 @@ class Searcher {
     float* distances = ranking.distances + q * ranking.k;
     int64_t* positions = ranking.positions + q * ranking.k;
     const size_t n = best_.size();
-    for (size_t i = 0; i < n; ++i) distances[i] = best_[i].distance, positions[i] = best_[i].position;
+    for (size_t i = 0; i < n; ++i) {
+      distances[i] = best_[i].distance;
+      positions[i] = best_[i].position;
+    }
     std::fill(distances + n, distances + ranking.k, kInfinite);
     std::fill(positions + n, positions + ranking.k, int64_t{-1});
   }
@@ -582,14 +609,13 @@ void search_signs(const Kernels& kernels, const SignModel& model,
       prepared.prepare(here, begin, n);
       for (size_t q = begin; q < begin + n; ++q) {
         control.poll(worker);
-        find_groups(kernels, model, settings, prepared, q, keys[worker]);
+        find_groups(kernels, model, prepared, q, keys[worker]);
       }
     });
     // By their first group: queries that follow each other often find entries in the cache.
     std::vector<uint64_t> order(count);
     for (size_t q = 0; q < count; ++q) {
-      const uint64_t group = prepared.n_visits(q) > 0 ? prepared.visits(q)[0].group : 0;
-      order[q] = group << 32 | q;
+      order[q] = uint64_t{position_of(prepared.visits(q)[0])} << 32 | q;
     }
     std::sort(order.begin(), order.end());
     std::vector<std::unique_ptr<Searcher<Query>>> searchers(n_workers);

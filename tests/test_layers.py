@@ -30,7 +30,7 @@ ROOMS = {
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans"),
+        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "parallel"),
         *("progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},

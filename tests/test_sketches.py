@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,20 +81,22 @@ def estimates_of(signs: Signs, rows: Floats, labels: Array, query: Floats) -> Ar
 
 def distances_of(queries: Array, vectors: Array, metric: str) -> Array:
     q, x = queries.astype(float), vectors.astype(float)
-    products = q @ x.T
+    found: Array = np.sqrt(np.square(q[:, None] - x).sum(axis=2))
     if metric == "ip":
-        return -products
+        found = -q @ x.T
     if metric == "cosine":
         lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)
-        return 1 - products / lengths
-    return np.sqrt(np.square(q[:, None] - x).sum(axis=2))
+        found = 1 - q @ x.T / lengths
+    return found
 
 
 # --- things to search ---------------------------------------------------------------------
 
 
 def nearest_labels(rows: Floats, centers: Floats) -> NDArray[np.uint32]:
-    return np.square(rows[:, None] - centers).sum(axis=2).argmin(axis=1).astype(np.uint32)
+    distances: Array = np.square(rows[:, None] - centers).sum(axis=2)
+    found: NDArray[np.uint32] = distances.argmin(axis=1).astype(np.uint32)
+    return found
 
 
 class Made:
@@ -112,7 +115,7 @@ class Made:
         state = RandomState(n + d)
         base = state.standard_normal((g, d)) * 20
         rows = base[state.randint(g, size=n)] + state.standard_normal((n, d)) * 12
-        self.vectors = np.rint(rows).clip(-120, 120).astype(dtype)
+        self.vectors: Array = np.rint(rows).clip(-120, 120).astype(dtype)
         self.queries = np.rint(rows[:25] + state.standard_normal((25, d)) * 6).astype(np.float32)
         self.metric = metric
         vectors = self.vectors.astype(np.float32)
@@ -152,7 +155,10 @@ def test_signs_and_factors_are_those_of_the_definition(n_bits: int, d: int) -> N
     decoder = learn_decoder(rows, labels, centers, n_bits, "l2", state)
     codes, factors = decoder.encode(rows, labels, centers)
     expected = np.array(
-        [signs_of(row - centers[at], decoder.matrix, 4) for row, at in zip(rows, labels, strict=True)]
+        [
+            signs_of(row - centers[at], decoder.matrix, 4)
+            for row, at in zip(rows, labels, strict=True)
+        ]
     )
     np.testing.assert_array_equal(unpacked(codes), expected)
     decoded = expected.astype(float) @ decoder.matrix
@@ -202,7 +208,7 @@ def test_learning_is_the_same_for_a_seed_and_nears_the_rows() -> None:
         np.ones((50, 6), np.float32),
         np.zeros((2, 1), np.float32),
         np.array([[0.0], [1.0]], np.float32),
-        np.tile(np.arange(30, dtype=np.float32)[:, None], (1, 3)) * np.float32([1, 0, 0]),
+        np.tile(np.arange(30, dtype=np.float32)[:, None], (1, 3)) * np.array([1, 0, 0], np.float32),
         np.array([[1e18, 1], [1e-18, 2], [3, -1e18]], np.float32),
     ],
     ids=["all equal", "two zeros", "two rows of one", "constant columns", "huge and tiny"],
@@ -214,7 +220,7 @@ def test_poor_rows_are_found(rows: Floats, metric: str) -> None:
     labels = np.zeros(len(rows), np.uint32)
     signs = Signs.learn(made, labels, centers, shift, 16, metric, RandomState(0))
     segment = Segment(signs.entries(made, labels[:, None]), len(rows), rows)
-    found = signs.searcher([segment]).search(rows[:2], 2, 1, 1, 10.0, ALL, None, 1, "")
+    found = signs.searcher([segment]).search(rows[:2], 2, 1, 10.0, ALL, None, 1, "")
     expected = np.sort(distances_of(rows[:2], rows, metric), axis=1)[:, :2]
     np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=1e-3)
 
@@ -259,11 +265,11 @@ def test_blocks_hold_entries_where_the_format_says(count: int, n_bits: int) -> N
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("n_bits", [8, 24, 64, 200, 1024])
+@pytest.mark.parametrize("n_bits", [8, 24, 64, 200])
 def test_estimates_are_those_of_the_formula(n_bits: int, metric: str) -> None:
     made = Made(n=300, n_bits=n_bits, metric=metric, copies=1)
     searcher = made.signs.searcher([made.segment(vectors=False)])
-    found, positions, efforts = searcher.search(made.queries, 300, 40, 40, 0.0, ALL, None, 1, "")
+    found, positions, efforts = searcher.search(made.queries, 300, 40, 0.0, ALL, None, 1, "")
     assert (efforts == [40, 300, 300]).all()
     labels = made.labels[:, 0].copy()
     for q, query in enumerate(made.relative(made.queries)):
@@ -282,7 +288,7 @@ def test_all_that_is_visited_and_compared_gives_the_nearest(metric: str) -> None
     made = Made(metric=metric)
     searcher = made.signs.searcher([made.segment()])
     expected = distances_of(made.queries, made.vectors, metric)
-    found, positions, _ = searcher.search(made.queries, 10, 40, 40, ALL, ALL, None, 1, "")
+    found, positions, _ = searcher.search(made.queries, 10, 40, ALL, ALL, None, 1, "")
     np.testing.assert_allclose(found, np.sort(expected, axis=1)[:, :10], rtol=1e-5, atol=1e-5)
     for q in range(len(made.queries)):
         assert len(set(positions[q])) == 10  # a row in two groups comes once
@@ -293,7 +299,7 @@ def test_all_that_is_visited_and_compared_gives_the_nearest(metric: str) -> None
 def test_the_nearest_groups_are_visited(probes: int) -> None:
     made = Made(copies=1)
     searcher = made.signs.searcher([made.segment()])
-    found, positions, efforts = searcher.search(made.queries, 600, probes, 40, ALL, ALL, None, 1, "")
+    found, positions, efforts = searcher.search(made.queries, 600, probes, ALL, ALL, None, 1, "")
     relative = made.relative(made.queries).astype(float)
     to_centers = np.square(relative[:, None] - made.signs.centers).sum(axis=2)
     for q in range(len(made.queries)):
@@ -307,13 +313,13 @@ def test_the_nearest_groups_are_visited(probes: int) -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_every_instruction_set_and_any_threads_give_the_same_bytes(spread: float) -> None:
     for n_bits in (8, 40, 128, 264):
-        made = Made(n=900, n_bits=n_bits)
+        made = Made(n=500, n_bits=n_bits)
         searcher = made.signs.searcher([made.segment()])
         queries = np.tile(made.queries, (8, 1))
-        expected = searcher.search(queries, 10, 20, 30, spread, 60.0, None, 1, "scalar")
+        expected = searcher.search(queries, 10, 20, spread, 60.0, None, 1, "scalar")
         for simd in _native.instruction_sets():
             for n_threads in (1, 3):
-                found = searcher.search(queries, 10, 20, 30, spread, 60.0, None, n_threads, simd)
+                found = searcher.search(queries, 10, 20, spread, 60.0, None, n_threads, simd)
                 for one, other in zip(found, expected, strict=True):
                     np.testing.assert_array_equal(one, other)
 
@@ -321,9 +327,9 @@ def test_every_instruction_set_and_any_threads_give_the_same_bytes(spread: float
 def test_a_query_alone_is_answered_as_among_others() -> None:
     made = Made()
     searcher = made.signs.searcher([made.segment()])
-    together = searcher.search(made.queries, 5, 20, 30, 0.05, 60.0, None, 1, "")
+    together = searcher.search(made.queries, 5, 20, 0.05, 60.0, None, 1, "")
     for q in range(len(made.queries)):
-        alone = searcher.search(made.queries[q : q + 1], 5, 20, 30, 0.05, 60.0, None, 1, "")
+        alone = searcher.search(made.queries[q : q + 1], 5, 20, 0.05, 60.0, None, 1, "")
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one[0], other[q])
 
@@ -333,12 +339,12 @@ def test_vectors_of_other_types(dtype: type) -> None:
     made = Made(dtype=dtype)
     searcher = made.signs.searcher([made.segment()])
     expected = np.sort(distances_of(made.queries, made.vectors, "l2"), axis=1)[:, :10]
-    found = searcher.search(made.queries, 10, 40, 40, ALL, ALL, None, 1, "")
+    found = searcher.search(made.queries, 10, 40, ALL, ALL, None, 1, "")
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
     if dtype is np.int8:
         whole = made.queries.clip(-127, 127).astype(np.int8)
         expected = np.sort(distances_of(whole, made.vectors, "l2"), axis=1)[:, :10]
-        found = searcher.search(whole, 10, 40, 40, ALL, ALL, None, 1, "")
+        found = searcher.search(whole, 10, 40, ALL, ALL, None, 1, "")
         np.testing.assert_allclose(found[0], expected, rtol=1e-6)
 
 
@@ -349,12 +355,13 @@ def test_segments_together_answer_as_one_and_masks_hide_rows() -> None:
     many = made.signs.searcher([made.segment(*part) for part in parts])
     allowed = (RandomState(0).random_sample(600) < 0.3).astype(np.uint8)
     masks = [allowed[begin:end] for begin, end in parts]
-    for of_one, of_many in ((None, None), ([allowed], masks)):
-        expected = one.search(made.queries, 10, 40, 40, ALL, ALL, of_one, 1, "")
-        found = many.search(made.queries, 10, 40, 40, ALL, ALL, of_many, 1, "")
+    asked: list[tuple[Any, Any]] = [(None, None), ([allowed], masks)]
+    for of_one, of_many in asked:
+        expected = one.search(made.queries, 10, 40, ALL, ALL, of_one, 1, "")
+        found = many.search(made.queries, 10, 40, ALL, ALL, of_many, 1, "")
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
-    assert allowed[expected[1]].all()
+    assert allowed[found[1]].all()
 
 
 def test_ties_go_by_rank() -> None:
@@ -362,7 +369,7 @@ def test_ties_go_by_rank() -> None:
     vectors = np.zeros_like(made.vectors)
     ranks = RandomState(0).permutation(64).astype(np.uint32)
     segment = made.segment()._replace(vectors=vectors, ranks=ranks)
-    found = made.signs.searcher([segment]).search(made.queries, 64, 4, 4, ALL, ALL, None, 1, "")
+    found = made.signs.searcher([segment]).search(made.queries, 64, 4, ALL, ALL, None, 1, "")
     np.testing.assert_array_equal(found[1], np.tile(np.argsort(ranks), (len(made.queries), 1)))
 
 
@@ -372,7 +379,7 @@ def test_settings_trade_effort_for_recall() -> None:
     truth = np.argsort(distances_of(made.queries, made.vectors, "l2"), axis=1)[:, :10]
 
     def recall_and_effort(spread: float, stop: float) -> tuple[float, Array]:
-        _, found, efforts = searcher.search(made.queries, 10, 60, 60, spread, stop, None, 1, "")
+        _, found, efforts = searcher.search(made.queries, 10, 60, spread, stop, None, 1, "")
         hits = [np.isin(t, f).mean() for t, f in zip(truth, found, strict=True)]
         return float(np.mean(hits)), efforts.sum(axis=0)
 
@@ -399,10 +406,10 @@ def test_damaged_arrays_raise(damage: str) -> None:
         rows = np.full_like(rows, 600)
     ranks = np.full(600, 600, np.uint32) if damage == "ranks" else None
     if damage == "order":
-        signs = Signs(*(getattr(signs, name) for name in signs.__annotations__ if name != "center_order"), np.full(40, 40, np.uint32))  # noqa: E501
+        signs = replace(signs, center_order=np.full(40, 40, np.uint32))
     damaged = segment._replace(entries=type(segment.entries)(blocks, limits, rows), ranks=ranks)
     with pytest.raises(RuntimeError, match="limits|beyond"):
-        signs.searcher([damaged]).search(made.queries, 5, 9, 40, 1.0, ALL, None, 1, "")
+        signs.searcher([damaged]).search(made.queries, 5, 9, 1.0, ALL, None, 1, "")
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
@@ -410,12 +417,16 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     segment = made.segment()
     searcher = made.signs.searcher([segment])
     with pytest.raises(ValueError, match="width"):
-        searcher.search(made.queries[:, 1:].copy(), 5, 4, 4, 1.0, ALL, None, 1, "")
+        searcher.search(made.queries[:, 1:].copy(), 5, 4, 1.0, ALL, None, 1, "")
     with pytest.raises(ValueError, match="vectors"):
         made.signs.searcher([segment._replace(vectors=made.vectors[1:])])
     with pytest.raises(ValueError, match="blocks"):
         made.signs.searcher(
-            [segment._replace(entries=segment.entries._replace(blocks=np.zeros((9, 192), np.uint8)))]
+            [
+                segment._replace(
+                    entries=segment.entries._replace(blocks=np.zeros((9, 192), np.uint8))
+                )
+            ]
         )
     decoder = made.signs.of_rows
     assert isinstance(decoder, Decoder)

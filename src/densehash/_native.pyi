@@ -110,9 +110,7 @@ def multi_probe(
     n_threads: int,
     simd: str,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
-def multiply(
-    rows: NDArray[np.float32], matrix: NDArray[np.float32]
-) -> NDArray[np.float32]: ...
+def multiply(rows: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def encode_signs(
     rows: NDArray[np.float32],
     labels: NDArray[np.uint32],
@@ -162,7 +160,6 @@ class Signs:
         queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
         k: int,
         probes: int,
-        candidates: int,
         spread: float,
         stop: float,
         allowed: list[NDArray[np.uint8]] | None,

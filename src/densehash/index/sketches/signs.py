@@ -81,7 +81,7 @@ class Signs:
     >>> signs = Signs.learn(X, labels, centers, shift, 32, "l2", RandomState(0))
     >>> segment = Segment(signs.entries(X, labels[:, np.newaxis]), len(X), X)
     >>> searcher = signs.searcher([segment])
-    >>> distances, positions, efforts = searcher.search(X[:3], 2, 20, 20, 1.0, 1e9, None, 1, "")
+    >>> distances, positions, efforts = searcher.search(X[:3], 2, 20, 1.0, 1e9, None, 1, "")
     >>> positions[:, 0]
     array([0, 1, 2])
     """
@@ -142,9 +142,7 @@ class Signs:
         order = np.lexsort((numbers, groups))
         codes, factors = (np.concatenate(part)[order] for part in zip(*parts, strict=True))
         limits = np.searchsorted(groups[order], np.arange(len(self.centers) + 1))
-        return Entries(
-            _native.pack_signs(codes, factors), limits.astype(np.int64), numbers[order]
-        )
+        return Entries(_native.pack_signs(codes, factors), limits.astype(np.int64), numbers[order])
 
     def searcher(self, segments: Sequence[Segment]) -> _native.Signs:
         """What searches segments in one native call; it keeps their arrays alive."""
@@ -168,9 +166,7 @@ class Signs:
         return searcher
 
 
-def second_groups(
-    rows: Floats, labels: NDArray[np.uint32], centers: Floats
-) -> NDArray[np.uint32]:
+def second_groups(rows: Floats, labels: NDArray[np.uint32], centers: Floats) -> NDArray[np.uint32]:
     """A second group for every row: near, and in another direction than the first.
 
     P. Sun, D. Simcha, D. Dopson, R. Guo, S. Kumar, SOAR: improved indexing for approximate nearest
