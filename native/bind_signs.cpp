@@ -211,8 +211,7 @@ void bind_signs(nb::module_& module) {
                     const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&,
                     const Input<uint32_t, 1>&, float, float, float, float>(),
            "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a,
-           "center_order"_a,           "alpha"_a, "beta"_a,
-           "center_alpha"_a, "center_beta"_a)
+           "center_order"_a, "alpha"_a, "beta"_a, "center_alpha"_a, "center_beta"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a)
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
