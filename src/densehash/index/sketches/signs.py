@@ -185,7 +185,7 @@ def second_groups(rows: Floats, labels: NDArray[np.uint32], centers: Floats) -> 
 
     Examples
     --------
-    >>> centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.5]], np.float32)
+    >>> centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.7]], np.float32)
     >>> second_groups(np.array([[0.4, 0.0]], np.float32), np.zeros(1, np.uint32), centers)
     array([2], dtype=uint32)
     """
