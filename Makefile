@@ -38,10 +38,11 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
 
-# Twenty minutes on two cores.
-soak: $(VENV)/.installed-test ## the index against its model, kills, faults and damage, ten times as long
+# About half an hour on two cores; docs/reliability.md says what it tries.
+soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long
 	DENSEHASH_SOAK=10 $(BIN)/python -m pytest \
-	  tests/test_index_stateful.py tests/test_index_crash.py tests/test_index_processes.py
+	  tests/test_index_stateful.py tests/test_index_crash.py tests/test_index_processes.py \
+	  tests/test_index_disk.py tests/test_index_stress.py
 
 bench: bench-hamming bench-hashers ## benchmarks of speed and memory
 

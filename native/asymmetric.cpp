@@ -129,21 +129,25 @@ class Lookups {
 
 void count_relevant(const Tables& tables, Codes codes, const Relevant& relevant,
                     Control& control) {
-  constexpr int64_t kStep = 4096, kAhead = 16;
+  constexpr size_t kAhead = 16;
   const double n_lookups =
       static_cast<double>(relevant.limits[tables.count]) * static_cast<double>(codes.bytes);
   control.run(control.worth_starting(n_lookups), tables.count, [&](size_t q, size_t worker) {
     const uint16_t* of_query = tables.of(q);
     int64_t* counts = relevant.counts + q * tables.n_levels;
+    int64_t positions[Relevant::kSome];
     const int64_t end = relevant.limits[q + 1];
-    for (int64_t i = relevant.limits[q]; i < end; ++i) {
-      if (i % kStep == 0) control.poll(worker);
-      if (i + kAhead < end)
-        __builtin_prefetch(codes.row(static_cast<size_t>(relevant.positions[i + kAhead])));
-      const uint8_t* code = codes.row(static_cast<size_t>(relevant.positions[i]));
-      unsigned sum = 0;
-      for (size_t b = 0; b < codes.bytes; ++b) sum += of_query[b * 256 + code[b]];
-      ++counts[sum >> tables.shift];
+    for (int64_t first = relevant.limits[q]; first < end; first += Relevant::kSome) {
+      control.poll(worker);
+      const size_t n = relevant.copy(first, end, codes.count, positions);
+      for (size_t i = 0; i < n; ++i) {
+        if (i + kAhead < n)
+          __builtin_prefetch(codes.row(static_cast<size_t>(positions[i + kAhead])));
+        const uint8_t* code = codes.row(static_cast<size_t>(positions[i]));
+        unsigned sum = 0;
+        for (size_t b = 0; b < codes.bytes; ++b) sum += of_query[b * 256 + code[b]];
+        ++counts[sum >> tables.shift];
+      }
     }
   });
 }

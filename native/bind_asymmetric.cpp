@@ -11,7 +11,7 @@ nb::object table_histogram_of(const TableArray& tables, const Bytes& codes, size
                               unsigned shift, size_t n_threads) {
   const Tables t{tables.data(), tables.shape(0), tables.shape(1), n_levels, shift};
   const Codes c = view(codes);
-  const Output<int64_t> counts("zeros", t.count, n_levels);
+  const Output<int64_t> counts(Numpy::zeros, t.count, n_levels);
   without_lock(n_threads, [&](Control& control) {
     table_histogram(t, c, nullptr, control, counts.data);
   });
@@ -23,8 +23,8 @@ nb::tuple table_histograms_of(const TableArray& tables, const Bytes& codes,
                               size_t n_levels, unsigned shift, size_t n_threads) {
   const Tables t{tables.data(), tables.shape(0), tables.shape(1), n_levels, shift};
   const Codes c = view(codes);
-  const Output<int64_t> counts("zeros", t.count, n_levels);
-  const Output<int64_t> relevant_counts("zeros", t.count, n_levels);
+  const Output<int64_t> counts(Numpy::zeros, t.count, n_levels);
+  const Output<int64_t> relevant_counts(Numpy::zeros, t.count, n_levels);
   const Relevant relevant{limits.data(), positions.data(), relevant_counts.data};
   without_lock(n_threads, [&](Control& control) {
     table_histogram(t, c, &relevant, control, counts.data);

@@ -27,7 +27,7 @@ auto data_or_null(const Array& array) {
 
 nb::object nearest_groups_of(const Input<float, 2>& scores, size_t p, size_t n_threads) {
   const size_t q = scores.shape(0), g = scores.shape(1);
-  const Output<int32_t> groups("empty", q, p);
+  const Output<int32_t> groups(Numpy::empty, q, p);
   without_lock(n_threads, [&](Control& control) {
     nearest_groups(scores.data(), q, g, p, control, groups.data);
   });
@@ -42,8 +42,8 @@ nb::tuple top_k_in_groups_of(const Bytes& queries, const Bytes& codes, const Pos
   const Codes q = view(queries);
   const Groups groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
                       data_or_null(allowed)};
-  const Output<int32_t> near("empty", q.count, k);
-  const Output<int64_t> positions("empty", q.count, k);
+  const Output<int32_t> near(Numpy::empty, q.count, k);
+  const Output<int64_t> positions(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {
     top_k_in_groups(kernels, q, groups, probes.data(), probes.shape(1), k, ordered, control,
                     near.data, positions.data);
@@ -63,8 +63,8 @@ Metric metric_named(const std::string& name) {
 // Runs work(control, ranking) and returns what it wrote.
 template <class Work>
 nb::tuple ranked(size_t n_queries, size_t k, size_t n_threads, Work&& work) {
-  const Output<float> near("empty", n_queries, k);
-  const Output<int64_t> positions("empty", n_queries, k);
+  const Output<float> near(Numpy::empty, n_queries, k);
+  const Output<int64_t> positions(Numpy::empty, n_queries, k);
   without_lock(n_threads, [&](Control& control) {
     work(control, Ranking{near.data, positions.data, k});
   });

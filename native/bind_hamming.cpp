@@ -11,8 +11,8 @@ nb::tuple top_k_of(const Bytes& queries, const Bytes& codes, size_t k, size_t n_
                    const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
-  const Output<int32_t> near("empty", q.count, k);
-  const Output<int64_t> indices("empty", q.count, k);
+  const Output<int32_t> near(Numpy::empty, q.count, k);
+  const Output<int64_t> indices(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {
     top_k(kernels, q, c, k, control, near.data, indices.data);
   });
@@ -23,15 +23,16 @@ nb::tuple within_of(const Bytes& queries, const Bytes& codes, size_t radius, siz
                     const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
-  const Output<int64_t> limits("empty", q.count + 1);
+  const Output<int64_t> limits(Numpy::empty, q.count + 1);
   std::optional<Output<int32_t>> near;
   std::optional<Output<int64_t>> indices;
-  without_lock(n_threads, [&](Control& control) {
-    within(kernels, q, c, radius, control, limits.data, [&](size_t total) {
-      const nb::gil_scoped_acquire lock;
-      near.emplace("empty", total);
-      indices.emplace("empty", total);
-      return Room{near->data, indices->data};
+  without_lock(n_threads, [&](Call& call) {
+    within(kernels, q, c, radius, call, limits.data, [&](size_t total) {
+      return call.locked([&] {
+        near.emplace(Numpy::empty, total);
+        indices.emplace(Numpy::empty, total);
+        return Room{near->data, indices->data};
+      });
     });
   });
   return nb::make_tuple(limits.array, near->array, indices->array);
@@ -41,7 +42,7 @@ nb::object distances_of(const Bytes& queries, const Bytes& codes, size_t n_threa
                         const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
-  const Output<uint16_t> all("empty", q.count, c.count);
+  const Output<uint16_t> all(Numpy::empty, q.count, c.count);
   without_lock(n_threads,
                [&](Control& control) { distances(kernels, q, c, control, all.data); });
   return all.array;
@@ -51,7 +52,7 @@ nb::object histogram_of(const Bytes& queries, const Bytes& codes, size_t n_threa
                         const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
-  const Output<int64_t> counts("zeros", q.count, c.bits() + 1);
+  const Output<int64_t> counts(Numpy::zeros, q.count, c.bits() + 1);
   without_lock(n_threads, [&](Control& control) {
     histogram(kernels, q, c, nullptr, control, counts.data);
   });
@@ -62,8 +63,8 @@ nb::tuple histograms_of(const Bytes& queries, const Bytes& codes, const Position
                         const Positions& positions, size_t n_threads, const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries), c = view(codes);
-  const Output<int64_t> counts("zeros", q.count, c.bits() + 1);
-  const Output<int64_t> relevant_counts("zeros", q.count, c.bits() + 1);
+  const Output<int64_t> counts(Numpy::zeros, q.count, c.bits() + 1);
+  const Output<int64_t> relevant_counts(Numpy::zeros, q.count, c.bits() + 1);
   const Relevant relevant{limits.data(), positions.data(), relevant_counts.data};
   without_lock(n_threads, [&](Control& control) {
     histogram(kernels, q, c, &relevant, control, counts.data);

@@ -33,8 +33,8 @@ struct Given {
 nb::tuple build_tables_of(const Bytes& codes, size_t n_bits, size_t n_tables, size_t n_threads) {
   const Codes c = view(codes);
   const Substrings substrings(n_bits, c.bytes, n_tables);
-  const Output<uint32_t> starts("empty", substrings.n_entries());
-  const Output<uint32_t> rows("empty", n_tables, c.count);
+  const Output<uint32_t> starts(Numpy::empty, substrings.n_entries());
+  const Output<uint32_t> rows(Numpy::zeros, n_tables, c.count);
   without_lock(n_threads, [&](Control& control) {
     build_tables(substrings, c, control, starts.data, rows.data);
   });
@@ -47,8 +47,8 @@ nb::tuple multi_top_k_of(const Bytes& queries, const Bytes& codes, size_t n_bits
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries);
   const Given given(codes, n_bits, starts, rows, allowed);
-  const Output<int32_t> near("empty", q.count, k);
-  const Output<int64_t> positions("empty", q.count, k);
+  const Output<int32_t> near(Numpy::empty, q.count, k);
+  const Output<int64_t> positions(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {
     multi_top_k(kernels, q, given.tables, k, patience, control, near.data, positions.data);
   });
@@ -62,17 +62,18 @@ nb::tuple multi_within_of(const Bytes& queries, const Bytes& codes, size_t n_bit
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries);
   const Given given(codes, n_bits, starts, rows, allowed);
-  const Output<int64_t> limits("empty", q.count + 1);
+  const Output<int64_t> limits(Numpy::empty, q.count + 1);
   std::optional<Output<int32_t>> near;
   std::optional<Output<int64_t>> positions;
-  without_lock(n_threads, [&](Control& control) {
+  without_lock(n_threads, [&](Call& call) {
     const auto make_room = [&](size_t total) {
-      const nb::gil_scoped_acquire lock;
-      near.emplace("empty", total);
-      positions.emplace("empty", total);
-      return Room{near->data, positions->data};
+      return call.locked([&] {
+        near.emplace(Numpy::empty, total);
+        positions.emplace(Numpy::empty, total);
+        return Room{near->data, positions->data};
+      });
     };
-    multi_within(kernels, q, given.tables, radius, patience, control, limits.data, make_room);
+    multi_within(kernels, q, given.tables, radius, patience, call, limits.data, make_room);
   });
   return nb::make_tuple(limits.array, near->array, positions->array);
 }
@@ -84,8 +85,8 @@ nb::tuple multi_probe_of(const Bytes& queries, const Input<float, 2>& margins, c
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries);
   const Given given(codes, n_bits, starts, rows, allowed);
-  const Output<int32_t> near("empty", q.count, k);
-  const Output<int64_t> positions("empty", q.count, k);
+  const Output<int32_t> near(Numpy::empty, q.count, k);
+  const Output<int64_t> positions(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {
     multi_probe(kernels, q, margins.data(), n_bits, given.tables, n_probes, k, control, near.data,
                 positions.data);

@@ -29,9 +29,9 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
     expect(labels.data()[i] < n_groups, "a label is beyond the last group");
   const Decoder decoder{matrix.data(), gram.data(), bits, width};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
-  const Output<uint8_t> codes("empty", n, bits / 8);
+  const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
   static_assert(sizeof(Lengths) == 3 * sizeof(float));
-  const Output<float> lengths("empty", n, size_t{3});
+  const Output<float> lengths(Numpy::empty, n, size_t{3});
   without_lock(n_threads, [&](Control& control) {
     encode_signs(decoder, residuals, sweeps, control, codes.data,
                  reinterpret_cast<Lengths*>(lengths.data));
@@ -42,7 +42,7 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
 nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
   expect(rows.shape(1) == matrix.shape(0), "the rows do not fit the matrix");
   expect(matrix.shape(1) % 8 == 0, "columns are a multiple of 8");
-  const Output<float> out("empty", rows.shape(0), matrix.shape(1));
+  const Output<float> out(Numpy::empty, rows.shape(0), matrix.shape(1));
   multiply(rows.data(), rows.shape(0), matrix.data(), matrix.shape(0), matrix.shape(1), out.data);
   return out.array;
 }
@@ -50,7 +50,7 @@ nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
 nb::object pack_signs_of(const Bytes& codes, const Input<int16_t, 2>& factors) {
   const size_t n = codes.shape(0), bits = 8 * codes.shape(1);
   expect(factors.shape(0) == n && factors.shape(1) == 2, "the factors have a wrong shape");
-  const Output<uint8_t> blocks("empty", (n + kBlock - 1) / kBlock, block_bytes(bits));
+  const Output<uint8_t> blocks(Numpy::empty, (n + kBlock - 1) / kBlock, block_bytes(bits));
   pack_signs(codes.data(), factors.data(), n, bits, blocks.data);
   return blocks.array;
 }
@@ -65,8 +65,8 @@ size_t bits_of(const Bytes& blocks) {
 nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
   const size_t bits = bits_of(blocks);
   expect(count <= blocks.shape(0) * kBlock, "there are not so many entries");
-  const Output<uint8_t> codes("empty", count, bits / 8);
-  const Output<int16_t> factors("empty", count, size_t{2});
+  const Output<uint8_t> codes(Numpy::empty, count, bits / 8);
+  const Output<int16_t> factors(Numpy::empty, count, size_t{2});
   unpack_signs(blocks.data(), count, bits, codes.data, factors.data);
   return nb::make_tuple(codes.array, factors.array);
 }
@@ -152,9 +152,9 @@ class Signs {
       }
     }
     const SignSettings settings{k, std::min(probes, model_.n_groups), spread, stop};
-    const Output<float> near("empty", n, k);
-    const Output<int64_t> positions("empty", n, k);
-    const Output<int32_t> efforts("empty", n, size_t{3});
+    const Output<float> near(Numpy::empty, n, k);
+    const Output<int64_t> positions(Numpy::empty, n, k);
+    const Output<int32_t> efforts(Numpy::empty, n, size_t{3});
     static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
     without_lock(n_threads, [&](Control& control) {
       const auto run = [&](auto* of_query) {

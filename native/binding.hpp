@@ -6,6 +6,10 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <exception>
 #include <string>
 #include <type_traits>
 
@@ -31,35 +35,85 @@ inline const Kernels& kernels_named(const std::string& name) {
   return *kernels;
 }
 
-// A new numpy array, not set. Needs the interpreter's lock.
+// What makes arrays, looked up once: an import runs Python code, and where Python code runs, a
+// thread can lose the interpreter's lock and be ended (see Call) in the midst of C++.
+struct Numpy {
+  static inline nb::handle empty, zeros;
+
+  static void look_up() {
+    const nb::module_ numpy = nb::module_::import_("numpy");
+    empty = nb::object(numpy.attr("empty")).release();
+    zeros = nb::object(numpy.attr("zeros")).release();
+  }
+};
+
+// A new numpy array, made by numpy.empty or numpy.zeros. Needs the interpreter's lock.
 template <class T>
 struct Output {
   template <class... Sizes>
-  explicit Output(const char* maker, Sizes... sizes) {
+  explicit Output(nb::handle maker, Sizes... sizes) {
     constexpr char kind = std::is_floating_point_v<T> ? 'f' : std::is_signed_v<T> ? 'i' : 'u';
     const std::string dtype = kind + std::to_string(sizeof(T));
-    array = nb::module_::import_("numpy").attr(maker)(nb::make_tuple(sizes...), dtype);
+    array = maker(nb::make_tuple(sizes...), dtype);
     data = nb::cast<nb::ndarray<T, nb::c_contig, nb::device::cpu>>(array).data();
   }
   nb::object array;
   T* data;
 };
 
-// Runs work(control) without the interpreter's lock; Ctrl-C is looked for about ten times a
-// second, and then raised here.
+// A call that has let go of the interpreter's lock. Ctrl-C is looked for about ten times a second.
+//
+// While it shuts down, Python up to 3.13 ends every other thread that asks for the lock, by
+// pthread_exit. That must go no further than here: it may unwind the stack through what lets
+// nothing pass, which aborts, or leave the stack to nobody while other threads still use it. So the
+// thread sleeps until the process has ended, as it does from Python 3.14 on. To ask first whether
+// Python is shutting down would not do: it may begin to right after.
+class Call : public Control {
+ public:
+  explicit Call(size_t n_threads)
+      : Control(n_threads, [this] { return locked([] { return PyErr_CheckSignals() != 0; }); }),
+        state_(PyEval_SaveThread()) {}
+
+  // Takes the lock back for work().
+  template <class Work>
+  std::invoke_result_t<Work> locked(Work&& work) {
+    struct LetGo {
+      ~LetGo() { call.state_ = PyEval_SaveThread(); }
+      Call& call;
+    };
+    take_lock();
+    const LetGo at_the_end{*this};
+    return work();
+  }
+
+  // Nothing but the destructor may follow.
+  void take_lock() {
+    pthread_cleanup_push(sleep_for_ever, nullptr);
+    PyEval_RestoreThread(state_);
+    pthread_cleanup_pop(0);
+  }
+
+ private:
+  static void sleep_for_ever(void*) {
+    for (;;) pause();
+  }
+
+  PyThreadState* state_;
+};
+
+// Runs work(call) without the interpreter's lock; what it throws, or Ctrl-C, is raised here.
 template <class Work>
 void without_lock(size_t n_threads, Work&& work) {
-  Control control(n_threads, [] {
-    const nb::gil_scoped_acquire lock;
-    return PyErr_CheckSignals() != 0;
-  });
+  Call call(n_threads);
+  std::exception_ptr error;
   try {
-    const nb::gil_scoped_release unlocked;
-    work(control);
-  } catch (const Stopped&) {
-    if (!control.was_interrupted()) throw;
+    work(call);
+  } catch (...) {
+    error = std::current_exception();
   }
-  if (control.was_interrupted()) throw nb::python_error();
+  call.take_lock();
+  if (call.was_interrupted()) throw nb::python_error();
+  if (error) std::rethrow_exception(error);
 }
 
 // Each adds its functions to the module; one for each bind_*.cpp.
@@ -68,5 +122,6 @@ void bind_asymmetric(nb::module_& module);
 void bind_groups(nb::module_& module);
 void bind_multi(nb::module_& module);
 void bind_signs(nb::module_& module);
+void bind_maps(nb::module_& module);
 
 }  // namespace densehash

@@ -40,24 +40,10 @@ void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size
 
 // --- the codes in them -------------------------------------------------------------------------
 
-namespace {
-
-void check(const Groups& groups) {
-  int64_t before = 0;
-  for (size_t i = 0; i <= groups.count; ++i) {
-    if (groups.limits[i] < before) throw std::runtime_error("the limits of groups do not rise");
-    before = groups.limits[i];
-  }
-  if (static_cast<uint64_t>(before) > groups.codes.count)
-    throw std::runtime_error("the limits of groups go beyond the last row");
-}
-
-}  // namespace
-
 void top_k_in_groups(const Kernels& kernels, Codes queries, const Groups& groups,
                      const int32_t* probes, size_t p, size_t k, bool ordered, Control& control,
                      int32_t* distances, int64_t* positions) {
-  check(groups);
+  for (size_t group = 0; group < groups.count; ++group) groups.range(group);
   // By their first group: queries that follow each other often find codes in the cache.
   std::vector<uint64_t> order(queries.count);
   for (size_t q = 0; q < queries.count; ++q)

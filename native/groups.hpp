@@ -11,13 +11,26 @@
 namespace densehash {
 
 // Codes by group: those of group i lie at limits[i]..limits[i + 1]. The arrays may come from a
-// damaged file: what they say is checked before it is followed, and std::runtime_error thrown.
+// damaged file, or be changed at any time: what they say is checked before it is followed, and
+// std::runtime_error thrown.
 struct Groups {
+  struct Range {
+    size_t begin, end;
+  };
+  Range range(size_t group) const {
+    const int64_t begin = read_once(limits + group), end = read_once(limits + group + 1);
+    if (begin < 0 || begin > end) throw std::runtime_error("the limits of groups do not rise");
+    if (static_cast<uint64_t>(end) > codes.count)
+      throw std::runtime_error("the limits of groups go beyond the last row");
+    return {static_cast<size_t>(begin), static_cast<size_t>(end)};
+  }
+
   // A code's place in the order of ties.
   size_t rank(size_t position) const {
     if (ranks == nullptr) return position;
-    if (ranks[position] >= codes.count) throw std::runtime_error("a rank is beyond the last row");
-    return ranks[position];
+    const uint32_t rank = read_once(ranks + position);
+    if (rank >= codes.count) throw std::runtime_error("a rank is beyond the last row");
+    return rank;
   }
 
   Codes codes;  // fewer than 2^32

@@ -36,6 +36,22 @@ inline float float_of(uint64_t key) {
 }
 inline size_t position_of(uint64_t key) { return key & 0xffffffff; }
 
+// Puts keys that are sorted, a distance and a position each, into the order of (distance, rank).
+// rank(position) is asked once for each that has the distance of another: ranks lie far apart, and
+// a sort that asked again and was told something else would leave its bounds.
+template <class Rank>
+void order_ties(uint64_t* keys, uint64_t* end, Rank&& rank) {
+  for (uint64_t* next; keys < end; keys = next) {
+    const uint64_t distance = *keys >> 32 << 32;
+    next = std::find_if(keys + 1, end, [=](uint64_t key) { return key >> 32 << 32 != distance; });
+    if (next - keys == 1) continue;
+    for (uint64_t* at = keys; at < next; ++at)
+      *at = static_cast<uint64_t>(rank(position_of(*at))) << 32 | position_of(*at);
+    std::sort(keys, next);
+    for (uint64_t* at = keys; at < next; ++at) *at = distance | position_of(*at);
+  }
+}
+
 // Looks for the k least of up to n floats, again and again.
 class Least {
  public:

@@ -38,8 +38,13 @@ class TableBuilder {
     uint32_t sum = 0;  // from how many there are of each value to where the first of them goes
     for (size_t v = 0; v < n_values; ++v) sum += std::exchange(starts[v], sum);
     for_each_row([&](size_t row) {
-      rows[starts[value(row, part_)]++] = static_cast<uint32_t>(row);
+      const size_t place = starts[value(row, part_)]++;
+      if (place >= codes_.count) throw_changed();
+      rows[place] = static_cast<uint32_t>(row);
     });
+    // Now each says where the next begins, if there were as many of each value as were counted.
+    if (!std::is_sorted(starts, starts + n_values)) throw_changed();
+    if (starts[n_values - 1] != codes_.count) throw_changed();
     std::copy_backward(starts, starts + n_values, starts + n_values + 1);
     starts[0] = 0;
     if (next_ == part_) return;
@@ -54,6 +59,10 @@ class TableBuilder {
  private:
   uint32_t value(size_t row, size_t part) const {
     return substrings_.value(codes_.row(row), part);
+  }
+
+  [[noreturn]] static void throw_changed() {
+    throw std::runtime_error("codes were changed while tables were made of them");
   }
 
   template <class See>

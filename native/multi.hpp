@@ -63,15 +63,15 @@ struct Bucket {
 
 // Codes and their tables: the rows whose substring `part` is v are
 // rows[part, starts[v]:starts[v + 1]], with the starts of that part, in order of the next substring
-// (of the first, for the last), then rising. Starts and rows may come from a damaged file: what
-// they say is checked before it is followed.
+// (of the first, for the last), then rising. Starts and rows may come from a damaged file, or be
+// changed at any time: what they say is checked before it is followed.
 struct MultiTables {
   const uint32_t* starts_of(size_t part) const { return starts + substrings.first_entry(part); }
   const uint32_t* rows_of(size_t part) const { return rows + part * codes.count; }
 
   Bucket bucket(size_t part, uint32_t value) const {
     const uint32_t* at = starts_of(part) + value;
-    const Bucket found{at[0], at[1]};
+    const Bucket found{read_once(at), read_once(at + 1)};
     if (found.begin > found.end || found.end > codes.count) throw_damaged();
     return found;
   }
@@ -87,7 +87,8 @@ struct MultiTables {
   const uint8_t* allowed;  // whether a row may be found; nullptr: all may
 };
 
-// Fills starts and rows, a table to a thread.
+// Fills starts and rows, a table to a thread. rows: zeros. Throws std::runtime_error where codes
+// were found to be changed meanwhile.
 void build_tables(const Substrings& substrings, Codes codes, Control& control, uint32_t* starts,
                   uint32_t* rows);
 

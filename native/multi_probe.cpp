@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "buckets.hpp"
@@ -12,7 +13,8 @@ class Perturbations {
  public:
   // The first `count` sets, as numbers; the first is empty. costs: of each bit.
   void find(const float* costs, unsigned bits, size_t count, std::vector<uint32_t>& sets) {
-    for (uint32_t bit = 0; bit < bits; ++bit) ranked_[bit] = {std::fabs(costs[bit]), bit};
+    for (uint32_t bit = 0; bit < bits; ++bit)  // what is no number is infinite, or nothing sorts
+      ranked_[bit] = {std::fmin(std::fabs(costs[bit]), kInfinite), bit};
     std::sort(ranked_, ranked_ + bits);
     sets.assign(1, 0);
     heap_.clear();
@@ -32,6 +34,8 @@ class Perturbations {
   }
 
  private:
+  static constexpr float kInfinite = std::numeric_limits<float>::infinity();
+
   // Costs are summed in the order of ranks, so that no child costs less than its parent, however
   // sums are rounded.
   struct Node {

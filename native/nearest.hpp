@@ -70,10 +70,10 @@ class Nearest {
   void list_parts(const int32_t* probes, size_t p) {
     parts_.clear();
     for (size_t i = 0; i < p; ++i) {
-      const size_t group = static_cast<size_t>(probes[i]);
+      const size_t group = static_cast<size_t>(read_once(probes + i));
       if (group >= groups_.count) throw std::runtime_error("a query visits a group that is not");
-      const size_t end = static_cast<size_t>(groups_.limits[group + 1]);
-      for (size_t at = static_cast<size_t>(groups_.limits[group]); at < end; at += kBlock)
+      const auto [begin, end] = groups_.range(group);
+      for (size_t at = begin; at < end; at += kBlock)
         parts_.push_back({at, std::min(kBlock, end - at)});
     }
   }
@@ -242,11 +242,10 @@ class Nearest {
   }
 
   void sort() {
-    std::sort(found_.begin(), found_.begin() + static_cast<ptrdiff_t>(size_),
-              [&](uint64_t x, uint64_t y) {
-                if (distance_of(x) != distance_of(y)) return x < y;
-                return groups_.rank(position_of(x)) < groups_.rank(position_of(y));
-              });
+    uint64_t* const end = found_.data() + size_;
+    std::sort(found_.data(), end);
+    if (groups_.ranks == nullptr) return;
+    order_ties(found_.data(), end, [&](size_t position) { return groups_.rank(position); });
   }
 
   const Kernels& kernels_;

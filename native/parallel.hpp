@@ -9,7 +9,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -47,7 +46,7 @@ class Control {
     std::atomic<size_t> next{0};
     std::mutex lock;  // of the two below
     std::exception_ptr error;
-    size_t n_running = 0;
+    size_t n_ended = 0;
     std::condition_variable ended;
     const auto work = [&](size_t worker) {
       try {
@@ -58,42 +57,42 @@ class Control {
         stop_ = true;
       }
     };
-    std::vector<std::thread> threads;
-    threads.reserve(n_workers);
+    Joined threads;
     try {
+      threads.reserve(n_workers);
       for (size_t worker = 1; worker < n_workers; ++worker) {
-        {
-          const std::lock_guard<std::mutex> guard(lock);
-          ++n_running;
-        }
         threads.emplace_back([&, worker] {
           work(worker);
           const std::lock_guard<std::mutex> guard(lock);
-          --n_running;
+          ++n_ended;
           ended.notify_one();
         });
       }
-    } catch (const std::system_error&) {
-      // No more threads to be had: those that started, and the caller, do the work.
-      const std::lock_guard<std::mutex> guard(lock);
-      --n_running;
+    } catch (const std::exception&) {
+      // No more threads to be had, or no memory for one: those that started, and the caller, do the
+      // work.
     }
     work(0);
     // The caller may be done long before the others, and must still hear an interrupt.
     std::unique_lock<std::mutex> waiting(lock);
-    while (!ended.wait_for(waiting, kPatience, [&] { return n_running == 0; })) {
+    while (!ended.wait_for(waiting, kPatience, [&] { return n_ended == threads.size(); })) {
       waiting.unlock();
       look_for_interrupt();
       waiting.lock();
     }
     waiting.unlock();
-    for (std::thread& thread : threads) thread.join();
     if (error) std::rethrow_exception(error);
     if (was_interrupted_) throw Stopped{};
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Threads that end before what they work with, whatever is thrown.
+  struct Joined : std::vector<std::thread> {
+    ~Joined() {
+      for (std::thread& thread : *this) thread.join();
+    }
+  };
   static constexpr std::chrono::milliseconds kPatience{100};
   static constexpr double kWorkOfThread = 4e6;
 

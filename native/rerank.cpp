@@ -35,22 +35,6 @@ __attribute__((noinline)) void compare(const Measure& measure, const typename Me
   }
 }
 
-// The order of answers: by distance, then by rank. Ranks lie far apart too, and are read only
-// where distances are equal.
-struct Order {
-  bool operator()(uint64_t x, uint64_t y) const {
-    if (x >> 32 != y >> 32 || candidates.ranks == nullptr) return x < y;
-    const size_t of_x = rank(x), of_y = rank(y);
-    return of_x != of_y ? of_x < of_y : x < y;
-  }
-  size_t rank(uint64_t key) const {
-    const uint32_t rank = candidates.ranks[position_of(key)];
-    if (rank >= candidates.n_rows) throw std::runtime_error("a rank is beyond the last row");
-    return rank;
-  }
-  const Candidates& candidates;
-};
-
 // What one thread needs.
 template <class Measure>
 class Worker {
@@ -73,7 +57,7 @@ class Worker {
       keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
     }
     const size_t n = std::min(found, ranking.k);
-    std::partial_sort(keys, keys + n, keys + found, Order{candidates_});
+    sort(keys, keys + n, keys + found);
     float* distances = ranking.distances + query * ranking.k;
     int64_t* positions = ranking.positions + query * ranking.k;
     for (size_t i = 0; i < n; ++i) {
@@ -85,6 +69,19 @@ class Worker {
   }
 
  private:
+  // The order of answers: by distance, then by rank; the first ones only.
+  void sort(uint64_t* keys, uint64_t* first, uint64_t* end) {
+    std::partial_sort(keys, first, end);
+    if (candidates_.ranks == nullptr || keys == first) return;
+    const uint64_t last = first[-1] >> 32;
+    end = std::partition(first, end, [=](uint64_t key) { return key >> 32 == last; });
+    order_ties(keys, end, [&](size_t position) {
+      const uint32_t rank = read_once(candidates_.ranks + position);
+      if (rank >= candidates_.n_rows) throw std::runtime_error("a rank is beyond the last row");
+      return rank;
+    });
+  }
+
   // Lists the positions that are there; returns how many.
   size_t list(size_t query) {
     const int64_t* from = candidates_.positions + query * candidates_.each;
@@ -92,9 +89,10 @@ class Worker {
     size_t n = 0;
     bool is_bad = false;
     for (size_t i = 0; i < candidates_.each; ++i) {
-      positions_[n] = static_cast<size_t>(from[i]);
-      n += from[i] != -1;
-      is_bad |= from[i] < -1 || from[i] >= n_rows;
+      const int64_t position = read_once(from + i);
+      positions_[n] = static_cast<size_t>(position);
+      n += position != -1;
+      is_bad |= position < -1 || position >= n_rows;
     }
     if (is_bad) throw std::runtime_error("a position is beyond the last row");
     return n;

@@ -17,7 +17,8 @@ struct Half {
 };
 
 // Rows that each query asks about: positions (queries, each), -1 where there is none. They may
-// come from a damaged file: a position that is not there throws std::runtime_error.
+// come from a damaged file, or be changed at any time: a position that is not there throws
+// std::runtime_error.
 struct Candidates {
   const int64_t* positions;
   size_t n_queries, each;

@@ -276,7 +276,7 @@ class Rings {
     for (uint32_t length = bucket.end - bucket.begin, half; length > 0; length -= half) {
       half = length - length / 2;
       for (size_t i = 0; i < n; ++i) {
-        const uint32_t row = rows[places_[i] + half - 1];
+        const uint32_t row = read_once(rows + places_[i] + half - 1);
         if (row >= tables_.codes.count) tables_.throw_damaged();
         codes_[i] = tables_.codes.row(row);
         __builtin_prefetch(codes_[i]);

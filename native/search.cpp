@@ -151,14 +151,14 @@ struct Histogram {
       control.poll(worker);
       const int64_t* stop = at + std::min<ptrdiff_t>(end - at, 65536);
       for (; at + 2 <= stop; at += 2) {
-        const size_t i = static_cast<size_t>(at[0] - first);
-        const size_t j = static_cast<size_t>(at[1] - first);
+        const size_t i = static_cast<size_t>(read_once(at) - first);
+        const size_t j = static_cast<size_t>(read_once(at + 1) - first);
         if (i >= n || j >= n) return false;
         ++even[row[i]];
         ++odd[row[j]];
       }
       if (at == stop) continue;
-      const size_t i = static_cast<size_t>(*at++ - first);
+      const size_t i = static_cast<size_t>(read_once(at++) - first);
       if (i >= n) return false;
       ++even[row[i]];
     }
@@ -179,18 +179,19 @@ struct Histogram {
 // Counts relevant codes by comparing them a second time.
 void count_singly(const Kernels& kernels, Codes queries, Codes codes, const Relevant& relevant,
                   const std::vector<char>& wanted, Control& control) {
-  constexpr int64_t kStep = 4096;
   const double bytes =
       static_cast<double>(relevant.limits[queries.count]) * static_cast<double>(codes.bytes);
   const size_t n_workers = control.worth_starting(bytes);
   control.run(n_workers, queries.count, [&](size_t q, size_t worker) {
     if (!wanted[q]) return;
     int64_t* counts = relevant.counts + q * (codes.bits() + 1);
-    uint16_t near[kStep];
-    for (int64_t i = relevant.limits[q]; i < relevant.limits[q + 1]; i += kStep) {
+    int64_t positions[Relevant::kSome];
+    uint16_t near[Relevant::kSome];
+    const int64_t end = relevant.limits[q + 1];
+    for (int64_t i = relevant.limits[q]; i < end; i += Relevant::kSome) {
       control.poll(worker);
-      const size_t n = static_cast<size_t>(std::min(kStep, relevant.limits[q + 1] - i));
-      kernels.gather(queries.row(q), codes.data, codes.bytes, relevant.positions + i, n, near);
+      const size_t n = relevant.copy(i, end, codes.count, positions);
+      kernels.gather(queries.row(q), codes.data, codes.bytes, positions, n, near);
       for (size_t j = 0; j < n; ++j) ++counts[near[j]];
     }
   });

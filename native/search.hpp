@@ -1,7 +1,10 @@
 // The four questions about packed codes. Outputs belong to the caller.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels.hpp"
@@ -30,8 +33,22 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
 void distances(const Kernels& kernels, Codes queries, Codes codes, Control& control,
                uint16_t* distances);
 
-// Positions of some codes for every query: positions[limits[q]:limits[q + 1]].
+// Positions of some codes for every query: positions[limits[q]:limits[q + 1]]. The caller has
+// checked them, but another thread may change them at any time; limits nobody changes.
 struct Relevant {
+  static constexpr int64_t kSome = 4096;
+
+  // Copies the next of the positions up to `end`, kSome at most; returns how many.
+  size_t copy(int64_t first, int64_t end, size_t n_codes, int64_t* to) const {
+    const size_t n = static_cast<size_t>(std::min(kSome, end - first));
+    std::memcpy(to, positions + first, n * sizeof *to);
+    uint64_t largest = 0;
+    for (size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<uint64_t>(to[i]));
+    if (largest >= n_codes)
+      throw std::runtime_error("positions of relevant codes were changed while they were counted");
+    return n;
+  }
+
   const int64_t* limits;
   const int64_t* positions;
   int64_t* counts;  // (queries, bits + 1), set to zero by the caller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 
 import pytest
 
@@ -18,3 +19,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def _ctrl_c_works() -> None:
     """Shells start jobs in the background with Ctrl-C ignored, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How much was tried by tests that try what they have time for."""
+    tried: Counter[str] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            tried.update({name: n for name, n in report.user_properties if isinstance(n, int)})
+    for name, count in tried.items():
+        terminalreporter.write_line(f"tried: {count:,} {name}")

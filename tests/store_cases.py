@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,3 +99,24 @@ def put(path: Path, data: bytes) -> None:
     """Replace a file as a new one: some file systems flush one that is cut and written again."""
     path.unlink()
     path.write_bytes(data)
+
+
+@contextmanager
+def failing_looks(name: str, number: int, at: int, *, lasting: bool = False) -> Iterator[list[str]]:
+    """The n-th look at files of a name fails; the list says which there were."""
+    looks: list[str] = []
+
+    def failing(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def look(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, (str, os.PathLike)) and Path(path).name == name:
+                looks.append(plain.__name__)
+                if len(looks) == at or (lasting and len(looks) > at):
+                    raise OSError(number, os.strerror(number), str(path))
+            return plain(path, *args, **kwargs)
+
+        return look
+
+    with mock.patch.multiple(
+        os, stat=failing(os.stat), lstat=failing(os.lstat), open=failing(os.open)
+    ):
+        yield looks

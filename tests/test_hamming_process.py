@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import reference
 from hamming_cases import SANITIZED, make, same
 from reference import Codes
 
-from densehash import hamming
+from densehash import _native, hamming
 
 HANG = 60.0  # seconds: what takes longer never ends
 
@@ -67,6 +69,47 @@ def test_the_interpreter_lock_is_released() -> None:
     ticker.join()
     # A thread that waits for the lock ticks once before the call and once after it.
     assert sum(start < at < end for at in ticks) > 3
+
+
+# The end of the program
+
+AT_EXIT = """
+    import sys, threading, time
+    import numpy as np
+    from densehash import Index, hamming
+    from densehash.index.multi_tables import build_tables
+    n_threads = {n_threads}
+    sys.setswitchinterval(1e-6)
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (200_000, 32), dtype=np.uint8)
+    queries = codes[:256]
+    rows = rng.standard_normal((4000, 16), dtype=np.float32)
+    calls = [
+        lambda: hamming.top_k(queries, codes, 10, n_threads=n_threads),
+        lambda: hamming.top_k(queries[:2], codes[:100], 10, n_threads=n_threads),
+        lambda: hamming.within(queries, codes, 100, n_threads=n_threads),
+        lambda: hamming.histogram(queries, codes, n_threads=n_threads),
+        lambda: build_tables(codes, 256, 16, n_threads=n_threads),
+    ]
+    for kind in ("flat", "grouped", "multi"):
+        index = Index.build(rows, kind=kind, n_bits=64, random_state=0)
+        calls.append(lambda index=index: index.search(rows[:500], 10, n_threads=n_threads))
+    begun = threading.Barrier(len(calls) + 1)
+    def serve(call):
+        begun.wait()
+        while True:
+            call()
+    for call in calls:
+        threading.Thread(target=serve, args=(call,), daemon=True).start()
+    begun.wait()
+    time.sleep({seconds})
+    print("the end")
+"""
+
+
+@pytest.mark.parametrize(("n_threads", "seconds"), [(1, 0.2), (4, 0.1)])
+def test_the_program_ends_well_while_daemon_threads_search(n_threads: int, seconds: float) -> None:
+    assert run(AT_EXIT.format(n_threads=n_threads, seconds=seconds)) == "the end\n"
 
 
 # Fork
@@ -241,7 +284,141 @@ def test_what_a_signal_raises_comes_out_of_the_call() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+# Arrays that change
+
+CHANGING = """
+    import threading, time
+    import numpy as np
+    from densehash import asymmetric, hamming
+    from densehash.index import multi_tables, native
+    rng = np.random.default_rng(0)
+    n, q = 20_000, 40
+    def drawn(*shape):
+        return rng.integers(0, 256, shape, dtype=np.uint8)
+    codes, queries, allowed = drawn(n, 4), drawn(q, 4), drawn(n) < 128
+    wide = drawn(n, 32)
+    relevant = rng.permutation(n)[: q * 400].reshape(q, 400)
+    table = rng.integers(0, 99, (q, 4, 256), dtype=np.uint16)
+    margins = rng.standard_normal((q, 32), dtype=np.float32)
+    starts, rows = multi_tables.build_tables(codes, 32, 2)
+    limits = np.arange(0, n + 1, n // 50)
+    probes = np.argsort(rng.random((q, 50)), axis=1)[:, :20].astype(np.int32)
+    ranks = rng.permutation(n).astype(np.uint32)
+    candidates = rng.integers(0, n, (q, 300))
+    vectors = rng.integers(0, 3, (n, 4)).astype(np.float32)
+    scores = rng.standard_normal((q, 50), dtype=np.float32)
+    tables = codes, 32, starts, rows, allowed
+    calls = {
+        "top_k": lambda: hamming.top_k(queries, codes, 10),
+        "top_k, sampled": lambda: hamming.top_k(queries, np.tile(codes, (4, 1)), 100),
+        "top_k, counted": lambda: hamming.top_k(queries[:4], codes, 5000),
+        "within": lambda: hamming.within(queries, codes, 14),
+        "distances": lambda: hamming.distances(queries, codes),
+        "histogram": lambda: hamming.histogram(queries, codes),
+        "relevant": lambda: hamming.histogram(queries, codes, relevant),
+        "asymmetric": lambda: asymmetric.histogram(margins, codes, relevant),
+        "table": lambda: asymmetric.table_histogram(table, codes, relevant, n_levels=400),
+        "build": lambda: multi_tables.build_tables(codes, 32, 2),
+        "build one": lambda: multi_tables.build_tables(codes[:, :2], 16, 1),
+        "multi_top_k": lambda: multi_tables.multi_top_k(queries, *tables, 20),
+        "multi_within": lambda: multi_tables.multi_within(queries, *tables, 4),
+        "multi_probe": lambda: multi_tables.multi_probe(
+            queries, margins, *tables, n_probes=50, k=20
+        ),
+        "nearest_groups": lambda: native.nearest_groups(scores, 20),
+        "groups": lambda: native.top_k_in_groups(
+            queries, codes, limits, probes, ranks, allowed, 500, ordered=True
+        ),
+        "groups, 256 bits": lambda: native.top_k_in_groups(
+            wide[:q], wide, limits, probes, ranks, None, 500, ordered=True
+        ),
+        "rerank": lambda: native.rerank(queries, vectors, candidates, ranks, 50, metric="l2"),
+        "rerank_codes": lambda: native.rerank_codes(margins, codes, candidates, ranks, 50),
+    }
+    # Numbers that are right, and some that lead far away.
+    wrong = {
+        "codes": (codes, [0, 170, 255]),
+        "wide": (wide, [0, 255]),
+        "queries": (queries, [0, 170, 255]),
+        "relevant": (relevant, [2**40, 5, -5, n]),
+        "table": (table, [2**16 - 1, 0]),
+        "margins": (margins, [np.nan, 1, np.inf]),
+        "starts": (starts, [2**32 - 1, 0, n, 7]),
+        "rows": (rows, [2**32 - 1, n, 7]),
+        "allowed": (allowed, [True, False]),
+        "limits": (limits, [2**40, -1, n + 1, 0]),
+        "probes": (probes, [2**31 - 1, -1, 50, 0]),
+        "ranks": (ranks, [2**32 - 1, n, 0]),
+        "candidates": (candidates, [2**40, -9, -1, n]),
+        "vectors": (vectors, [np.nan, 1, np.inf]),
+        "scores": (scores, [np.nan, 1, -np.inf]),
+    }
+    right = {name: array.copy() for name, (array, _) in wrong.items()}
+    done = False
+    def change():
+        numbers = np.random.default_rng(1)
+        while not done:
+            for name, (array, values) in wrong.items():
+                every = int(numbers.integers(1, 4))
+                array[::every] = values[numbers.integers(len(values))]
+                time.sleep(0)
+                array[:] = right[name]
+    changing = threading.Thread(target=change)
+    changing.start()
+    n_calls = 0
+    end = time.monotonic() + {seconds}
+    while time.monotonic() < end or n_calls == 0:
+        for name, call in calls.items():
+            print(name, flush=True)
+            try:
+                call()
+            except (RuntimeError, ValueError, OSError):  # what is said of wrong numbers
+                pass
+            n_calls += 1
+    done = True
+    changing.join()
+    print("the end")
+"""
+
+
+def test_memory_is_safe_while_another_thread_changes_the_arrays() -> None:
+    script = CHANGING.replace("{seconds}", "2")
+    assert run(script).endswith("the end\n")
+
+
+@pytest.mark.parametrize("bad", [2**40, -(2**40), 1000, -1])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_positions_that_changed_after_they_were_checked_are_refused(bad: int, at: int) -> None:
+    # What native code sees then, without a race.
+    codes = np.zeros((1000, 4), dtype=np.uint8)
+    limits, positions = np.array([0, 3]), np.array([5, 6, 7])
+    positions[at] = bad
+    table = np.zeros((1, 4, 256), dtype=np.uint16)
+    simd = hamming.instruction_set()
+    with pytest.raises(RuntimeError, match="relevant codes were changed"):
+        _native.histograms(codes[:1], codes, limits, positions, 1, simd)
+    with pytest.raises(RuntimeError, match="relevant codes were changed"):
+        _native.table_histograms(table, codes, limits, positions, 4096, 4, 1)
+
+
 # Memory
+
+
+def test_without_memory_for_a_thread_others_do_the_work(tmp_path: Path) -> None:
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    root, program = Path(__file__).parent.parent, tmp_path / "out_of_memory"
+    source = root / "tests" / "native" / "out_of_memory.cpp"
+    options = ["-std=c++17", "-pthread", f"-I{root / 'native'}"]
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    subprocess.run([*compiler.split(), *options, source, "-o", program], check=True, env=plain)
+    done = subprocess.run(
+        [program], capture_output=True, text=True, timeout=HANG, check=False, env=plain
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > 4  # or nothing failed
+
 
 MEMORY_CALLS = {
     "top_k of half the codes": "hamming.top_k(queries[:64], codes[:400_000], 200_000, n_threads=2)",

@@ -270,7 +270,7 @@ def test_memory_of_long_codes() -> None:
     assert 44 < index.info()["bytes_a_row"] <= 48
     state = index._state
     segment = state.segments[0]
-    arrays = [segment.ids, segment.codes, segment.removed, *segment.extra.values()]
+    arrays = [segment.ids, segment.columns["codes"], segment.removed, *segment.extra.values()]
     assert index.info()["bytes_without_vectors"] >= sum(array.nbytes for array in arrays)
 
 

@@ -265,7 +265,7 @@ def saved(
     index.remove(ids[5:9])
     with monkeypatch.context() as patch:
         if mapped:
-            patch.setattr("densehash.store.folder._SMALL", 0)
+            patch.setattr("densehash.store.changing._SMALL", 0)
         index.save(path)
     verify(path)
 

@@ -12,9 +12,10 @@ import pytest
 from index_cases import KINDS, D, build, every_kind, hasher, no_fsync, rows, unchanged
 from scipy.sparse import csr_matrix
 
-from densehash.errors import DensehashError, InputError
+from densehash.errors import DensehashError, FileError, InputError
 from densehash.hashers import LSH
 from densehash.index import Index
+from densehash.index.state import content_of, state_from
 
 
 def with_number(number: float, dtype: Any = np.float32) -> Any:
@@ -260,6 +261,14 @@ def test_an_index_without_vectors(kind: str) -> None:
     refuses(index, "keeps no vectors", lambda: index.neighbors_graph(3, rerank="exact"))
     refuses(index, "no margins", lambda: index.neighbors_graph(3, rerank="asymmetric"))
     assert (index.neighbors_graph(3) != index.neighbors_graph(3, rerank=None)).nnz == 0
+    if kind == "multi":
+        refuses(
+            index,
+            "^probes is 2, but buckets are chosen by the margins of vectors, and this index keeps "
+            "none: leave probes out, which searches codes exactly, or build the index with "
+            "keep_vectors=True$",
+            lambda: index.neighbors_graph(3, probes=2),
+        )
 
 
 @every_kind
@@ -337,3 +346,16 @@ def test_a_hasher_of_ones_own_can_be_used_but_not_saved(tmp_path: Path) -> None:
     with pytest.raises(DensehashError):
         index.save(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_no_groups_or_no_tables_are_refused() -> None:
+    content = content_of(build("grouped", rows(60))._state)
+    content["kind_settings"]["centers"] = content["kind_settings"]["centers"][:0]
+    for segment in content["segments"]:
+        segment["limits"] = segment["limits"][:1]
+    with pytest.raises(FileError, match="^centers are none, expected at least one$"):
+        state_from(content)
+    content = content_of(build("multi", rows(60))._state)
+    content["segments"][0]["rows"] = content["segments"][0]["rows"][:0]
+    with pytest.raises(FileError, match="^a segment has 0 tables, expected 1 to 16, the bits$"):
+        state_from(content)

@@ -42,14 +42,13 @@ from index_children import Server, save_next
 from numpy.typing import NDArray
 from test_index_crash import posix, whole
 
-from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.hashers import LSH
-from densehash.index import Index, placing, state
+from densehash.index import Index, placing
 from densehash.index.gathering import Gathered
-from densehash.index.placing import MEMORY, in_memory
+from densehash.index.placing import MEMORY, in_memory, piece_rows
 from densehash.source import Source
-from densehash.store import Store, verify
+from densehash.store import Store, changing, verify
 
 ROW = 4 * D + 2 + 8  # bytes of a vector, a code and an id
 
@@ -58,7 +57,6 @@ ROW = 4 * D + 2 + 8  # bytes of a vector, a code and an id
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rows at a time, each a segment that stays one."""
     monkeypatch.setattr(placing, "PIECE_BYTES", 10 * ROW)
-    monkeypatch.setattr(state, "_MOST_MERGED", 0)
 
 
 @pytest.fixture
@@ -135,7 +133,6 @@ def test_any_rows_in_any_pieces(in_shm: Path, monkeypatch: Any, data: st.DataObj
     kept = "float16" if kept == "f2" else kept
     options: dict[str, Any] = {"keep_vectors": kept, "metric": draw(st.sampled_from(METRICS))}
     monkeypatch.setattr(placing, "PIECE_BYTES", draw(st.integers(1, 30 * ROW)))
-    monkeypatch.setattr(state, "_MOST_MERGED", draw(st.sampled_from([0, 5, 2**16])))
     id_type = draw(st.sampled_from([None, *ID_TYPES]))
     ids = None if id_type is None else names(n + 40, id_type, seed=n)
     X, more = rows(n, dtype=dtype), rows(draw(st.integers(1, 40)), seed=1, dtype=dtype)
@@ -430,7 +427,7 @@ def test_what_is_refused_before_anything_is_made(
         with pytest.raises(FileError, match="479 bytes free, and 480 more are needed"):
             build("flat", never, path=path)
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=679))
-        patch.setattr(disk, "write", lambda *_: pytest.fail("it was written"))
+        patch.setattr(changing, "write_array", lambda *_: pytest.fail("it was written"))
         with pytest.raises(FileError, match="679 bytes free, and 680 more are needed"):
             build("flat", never, path=path)  # codes and ids, too
     assert list(tmp_path.iterdir()) == []
@@ -499,6 +496,7 @@ def test_pieces_cover_all_rows(n: int, bytes_a_row: int, piece_bytes: int) -> No
     most = max(piece_bytes // bytes_a_row, 1)
     lengths = [stop - start for start, stop in pieces]
     assert max(lengths) <= most
+    assert all(2 * length >= piece_rows(bytes_a_row, piece_bytes) for length in lengths[:-1])
     if most >= 8192:
         assert all(start % 8192 == 0 for start in starts)
 

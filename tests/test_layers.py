@@ -11,16 +11,17 @@ SOURCE = Path(__file__).parents[1] / "src" / "densehash"
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {
     "errors": set(),
-    "source": {"errors"},
+    "locks": set(),
+    "source": {"errors", "locks"},
     "stream": {"errors", "source"},
     "checks": {"errors", "source", "stream"},
     "bits": {"checks", "errors"},
     "hamming": {"_native", "bits", "checks", "errors"},
-    "parallel": set(),
+    "parallel": {"locks"},
     "progress": set(),
     "disk": {"errors", "progress"},
-    "store": {"disk", "errors", "progress", "source"},
-    "rows": {"checks", "errors", "parallel", "progress", "source"},
+    "store": {"_native", "disk", "errors", "progress", "source"},
+    "rows": {"checks", "errors", "locks", "parallel", "progress", "source"},
     "kmeans": {"checks", "errors", "rows"},
     "hashers": {
         *("bits", "checks", "errors", "kmeans", "parallel", "progress", "rows", "source"),
@@ -30,18 +31,19 @@ ROOMS = {
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "parallel"),
+        *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "locks"),
+        "parallel",
         *("progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
-        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers"),
+        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers", "locks"),
         *("metrics", "parallel", "progress", "report", "rows", "source", "truth"),
     },
     "distributed": {
-        *("checks", "datasets", "disk", "errors", "hashers", "index", "rows", "source", "store"),
-        "truth",
+        *("checks", "datasets", "disk", "errors", "hashers", "index", "locks", "rows", "source"),
+        *("store", "truth"),
     },
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
@@ -50,6 +52,23 @@ ROOMS = {
     },
     "__init__": {"bits", "errors", "hamming", "hashers", "index"},
 }
+
+# The floors of the index, the lowest first: a file imports only files of floors below, and of its
+# own folder. Where rows lie (kinds) knows nothing of what is kept of them (sketches).
+INDEX_FLOORS = (
+    {"gathering", "grouping", "ids", "lengths", "placing", "stored", "visits"},
+    {"ordering", "question", "segment"},
+    {"multi_tables", "native"},
+    {"kinds"},
+    {"sketches"},
+    {"state"},
+    {"building", "filters", "requests", "searching"},
+    {"answers", "changes"},
+    {"pairs", "tuning"},
+    {"index"},
+    {"neighbors"},
+    {"__init__"},
+)
 
 # The only rooms that talk to a terminal.
 TERMINAL_ROOMS = {"cli", "progress"}
@@ -91,6 +110,29 @@ def test_rooms_import_only_rooms_below(path: Path) -> None:
         room_of(dotted) for dotted in imported_modules(path) if dotted.split(".")[0] == "densehash"
     }
     assert imported - {room} <= ROOMS[room]
+
+
+INDEX = SOURCE / "index"
+INDEX_FILES = sorted(INDEX.rglob("*.py"))
+
+
+def room_in_index(path: Path) -> str:
+    return path.relative_to(INDEX).parts[0].removesuffix(".py")
+
+
+def test_every_file_of_the_index_has_a_floor() -> None:
+    rooms = [room for floor in INDEX_FLOORS for room in floor]
+    assert sorted(rooms) == sorted({room_in_index(path) for path in INDEX_FILES})
+
+
+@pytest.mark.parametrize("path", INDEX_FILES, ids=room_in_index)
+def test_files_of_the_index_import_only_floors_below(path: Path) -> None:
+    room = room_in_index(path)
+    floor = next(at for at, rooms in enumerate(INDEX_FLOORS) if room in rooms)
+    below = set[str]().union(*INDEX_FLOORS[:floor])
+    dotted = [name.split(".") for name in imported_modules(path)]
+    imported = {name[2] for name in dotted if name[:2] == ["densehash", "index"]}
+    assert imported - {room} <= below
 
 
 @pytest.mark.parametrize("path", FILES, ids=room_of_file)

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from threadpoolctl import threadpool_info
 
 import densehash
 from densehash.errors import FileError, InputError
-from densehash.hashers import DSH, ITQ, LSH, Hasher, Refined, load_hasher
+from densehash.hashers import DSH, ITQ, KLSH, LSH, Hasher, Refined, load_hasher
+from densehash.hashers.registry import HASHERS, hasher_named
+from densehash.hashers.state import state_of
 from densehash.index import Index
 from densehash.rows import local
 from densehash.source import Source
@@ -354,6 +357,82 @@ def test_attacks(model: Path, change: Callable[[dict[str, Any]], Any], message: 
     edit(model, change)
     with pytest.raises(FileError, match=message):
         load_hasher(model)
+
+
+HUGE = 1 << 27  # of float64, a gibibyte a row
+
+
+def hostile(hasher: Hasher) -> Iterator[tuple[str, dict[str, Any], dict[str, NDArray[Any]]]]:
+    """States of a hasher in which lengths are zero, so that others can be anything."""
+    description, arrays = state_of(hasher)
+    d = hasher.n_features_in_
+
+    def emptied(array: NDArray[Any], which: set[int]) -> NDArray[Any]:
+        shape = [HUGE if n == d else n for n in array.shape]
+        return np.empty([0 if at in which else n for at, n in enumerate(shape)], array.dtype)
+
+    def claims(**numbers: int) -> dict[str, Any]:
+        return {**description, "learnt": {**description["learnt"], **numbers}}
+
+    for name, array in arrays.items():
+        for at in range(array.ndim):
+            if not name.endswith("losses_"):  # which there may be none of
+                changed = {**arrays, name: emptied(array, {at})}
+                yield f"{name} {at}", claims(), changed
+                yield f"{name} {at}, many features", claims(n_features_in_=HUGE), changed
+    for name, value in description["learnt"].items():
+        if type(value) is int:
+            yield name, claims(**{name: HUGE}), arrays
+    # All that fits together, and holds nothing.
+    for at in (0, 1):
+        every = {k: emptied(array, {min(at, array.ndim - 1)}) for k, array in arrays.items()}
+        yield f"all {at}", claims(n_features_in_=HUGE), every
+
+
+@pytest.mark.parametrize("name", HASHERS)
+def test_a_hasher_is_no_larger_than_its_files(name: str, tmp_path: Path) -> None:
+    small = {"KLSH": {"n_landmarks": 20, "n_subset": 5}, "AGH": {"n_anchors": 20}}.get(name, {})
+    small = {"n_steps": 2, "n_rows": 100} if name.startswith("Refined") else small
+    hasher = hasher_named(name, 6, random_state=0, **small).fit(mixture()[:200])
+    harmless = {"n_candidates_", "n_steps_"}  # numbers to read, and no lengths
+    for number, (what, description, arrays) in enumerate(hostile(hasher)):
+        folder = tmp_path / str(number)
+        content = {"hasher": {"description": description, "arrays": arrays}}
+        Store.create(folder, content, form=HASHER, checked=("hasher",))
+        tracemalloc.start()
+        try:
+            if what in harmless:
+                load_hasher(folder)
+            else:
+                with pytest.raises(FileError):
+                    load_hasher(folder)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 22, what
+        finally:
+            tracemalloc.stop()
+
+
+def test_landmarks_of_no_rows_and_many_features(tmp_path: Path) -> None:
+    """Everything fits together: nothing but the rule that no length is zero refuses it."""
+    description, arrays = state_of(KLSH(8, n_landmarks=20, n_subset=5).fit(mixture()[:200]))
+    description["learnt"]["n_features_in_"] = HUGE
+    arrays["landmarks_"] = np.empty((0, HUGE))
+    arrays["subsets_"] = np.empty((8, 0), np.int64)
+    arrays["weights_"] = np.empty((0, 8))
+    content = {"hasher": {"description": description, "arrays": arrays}}
+    Store.create(tmp_path / "a", content, form=HASHER, checked=("hasher",))
+    with pytest.raises(
+        FileError, match=r"landmarks_ must have lengths \(p, d\) of at least 1, got the shape \(0, "
+    ):
+        load_hasher(tmp_path / "a")
+
+
+def test_first_centres_of_no_rows(tmp_path: Path) -> None:
+    description, arrays = state_of(DSH(9, init=mixture()[:20]).fit(mixture()))
+    arrays["init"] = arrays["init"][:0]
+    content = {"hasher": {"description": description, "arrays": arrays}}
+    Store.create(tmp_path / "a", content, form=HASHER, checked=("hasher",))
+    with pytest.raises(FileError, match=r"init must be an array of some rows, got \(0, 24\)"):
+        load_hasher(tmp_path / "a")
 
 
 def test_arrays_that_are_links_are_refused(model: Path, tmp_path: Path) -> None:

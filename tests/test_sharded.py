@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from index_cases import KINDS, METRICS, RERANKS, Disk, fast_folder, hasher, names, no_fsync, rows
 from numpy.typing import NDArray
 from row_cases import InChunks
+from store_cases import failing_looks
 
 from densehash.errors import FileError, InputError
 from densehash.hashers import LSH
@@ -36,6 +38,7 @@ da = pytest.importorskip("dask.array", reason="needs the extra dask")
 from densehash.distributed import PartialHits, ShardedIndex, asking, doubles, shards  # noqa: E402
 from densehash.distributed.building import _written  # noqa: E402
 from densehash.rows.dask import Part  # noqa: E402
+from densehash.store.manifest import MANIFEST  # noqa: E402
 
 CHUNKS = (9, 0, 20, 1, 14)
 
@@ -729,6 +732,9 @@ def test_leftovers_of_a_build_that_was_killed(path: Path) -> None:
         (path / name).mkdir()
         (path / name / "0123456789abcdef-ids.npy").touch()
     (path / "writer.lock").touch()
+    with pytest.raises(FileError, match="is no sharded index, and not empty"):
+        build(path)  # nothing says that it is ours
+    (path / "writer.lock").write_bytes(b"densehash: nothing was published here yet\n")
     index, X, _ = build(path)
     assert {file.name for file in path.iterdir() if file.is_dir()} == set(index.shards)
     (path / "shard-0123456789abcdef").mkdir()
@@ -743,6 +749,7 @@ def test_a_disk_that_fails(path: Path, replacing: bool) -> None:
         old, X, ids = build(path, chunks=(7, 5), id_type="string")
         whole = one_index(old, X, ids)
         before = {file.name for file in path.iterdir()}
+        build(path.with_name("counted"), chunks=(7, 5))
     calls = Disk()
     with calls.at_work():
         build(path.with_name("counted"), chunks=(4, 6))
@@ -762,13 +769,14 @@ def test_a_disk_that_fails(path: Path, replacing: bool) -> None:
 def test_interrupted_when_all_is_published(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the manifest is there: the new shards are not taken for leftovers."""
     from densehash.distributed import catalog, sharded
+    from densehash.store import Change
 
     index, X, ids = build(path, chunks=(10, 10))
     plain, calls = catalog.sweep, []
 
-    def interrupted(folder: Path) -> None:
+    def interrupted(folder: Path, change: Change) -> None:
         calls.append(folder)
-        plain(folder)
+        plain(folder, change)
         if len(calls) == 2:
             raise KeyboardInterrupt
 
@@ -779,6 +787,51 @@ def test_interrupted_when_all_is_published(path: Path, monkeypatch: pytest.Monke
     now = ShardedIndex.open(path)
     assert len(now.shards) == 3
     check(now, one_index(index, np.concatenate([X, X[:1]]), [*ids, 4444]), X[:3], 4)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_look_that_fails_costs_no_shard(path: Path, number: int) -> None:
+    index, X, ids = build(path, chunks=(10, 10))
+    expected = one_index(index, np.concatenate([X, X[:1]]), [*ids, 4444])
+    before, at = set(index.shards), 0
+    while True:
+        at += 1
+        with failing_looks(MANIFEST, number, at) as looks:
+            try:
+                index.add_shard(X[:1], ids=[4444])
+            except FileError as error:
+                assert os.strerror(number) in str(error)  # noqa: PT017
+        now = ShardedIndex.open(path)
+        assert before <= set(now.shards)
+        now.verify()
+        if len(now) == 21:
+            check(now, expected, X[:3], 4)
+            index.remove_shard(*(set(now.shards) - before))
+        if len(looks) < at:
+            break
+    assert at > 5
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("what", ["pipe", "device", "huge"])
+def test_a_manifest_of_a_shard_that_is_no_file(path: Path, what: str) -> None:
+    """It is refused at once: nobody waits for a pipe, or reads a device to its end."""
+    index, X, _ = build(path, chunks=(10, 10))
+    manifest = path / index.shards[0] / MANIFEST
+    manifest.unlink()
+    if what == "pipe":
+        os.mkfifo(manifest)
+    elif what == "device":
+        manifest.symlink_to("/dev/zero")
+    else:
+        with manifest.open("wb") as file:
+            file.truncate(1 << 40)
+    opened = ShardedIndex.open(path)
+    with pytest.raises(FileError, match=MANIFEST):
+        opened.search(X[:2], 3)
+    assert opened.search(X[:2], 3, allow_partial=True).missing == (index.shards[0],)
+    with pytest.raises(FileError, match=MANIFEST):
+        opened.verify()
 
 
 def test_manifests_that_lie(path: Path) -> None:

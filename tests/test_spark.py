@@ -581,9 +581,9 @@ def test_a_process_opens_an_index_once(folder: Path, monkeypatch: pytest.MonkeyP
 
     class Counted(Index):
         @classmethod
-        def open(cls, path: Any) -> Any:
+        def open(cls, path: Any, *, mmap: bool = True) -> Any:
             opened.append(path)
-            return Index.open(path)
+            return Index.open(path, mmap=mmap)
 
     monkeypatch.setattr(adapter, "Index", Counted)
     function = top_k(Frame(FRAME), folder / "numbers.dh", "v", 3)

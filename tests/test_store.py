@@ -22,7 +22,7 @@ from store_cases import assert_equal, entries, files_of, rows, small
 from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.source import Source
-from densehash.store import Store, folder, verify
+from densehash.store import Store, changing, verify
 from densehash.store.arrays import header_of
 
 
@@ -343,7 +343,8 @@ def test_create_replaces_an_index_that_has_lost_a_file(tmp_path: Path) -> None:
 
 def test_create_takes_an_empty_folder_and_what_a_crash_has_left(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    for name in ("writer.lock", "0123456789abcdef-x.npy", ".densehash-0123456789abcdef.part"):
+    (tmp_path / "a" / "writer.lock").write_bytes(b"densehash: nothing was published here yet\n")
+    for name in ("0123456789abcdef-x.npy", ".densehash-0123456789abcdef.part"):
         (tmp_path / "a" / name).touch()
     with pytest.raises(FileError, match="a is no index: it has no manifest.json"):
         Store.open(tmp_path / "a")
@@ -489,7 +490,7 @@ def test_what_is_staged_is_published_as_it_is(
         assert len(files) == 3
         assert all(re.fullmatch("[0-9a-f]{16}-part.npy", name) for name in files)
         with monkeypatch.context() as patch:
-            patch.setattr(folder, "write_array", lambda *_: pytest.fail("it was written again"))
+            patch.setattr(changing, "write_array", lambda *_: pytest.fail("it was written again"))
             content = change.publish({"n": 1, "parts": staged})
         for one, two in zip(content["parts"], staged, strict=True):
             assert one is two

@@ -326,7 +326,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 def test_ten_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("densehash.store.folder._SMALL", 250)  # or maps would be large
+    monkeypatch.setattr("densehash.store.changing._SMALL", 250)  # or maps would be large
     chance = random.Random(0)
     folder = tmp_path / "a"
     store = Store.create(folder, {"n": 3, "checked": rows(30), "mapped": rows(100)})

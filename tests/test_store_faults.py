@@ -23,7 +23,7 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.store import Change, Store, arrays, folder, verify
+from densehash.store import Change, Store, arrays, changing, folder, reading, verify
 from densehash.store.arrays import open_array
 from densehash.store.manifest import MANIFEST
 
@@ -285,10 +285,10 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert at > 100
 
 
-FILES = {disk.__file__, folder.__file__, arrays.__file__}
+FILES = {module.__file__ for module in (disk, folder, changing, arrays)}
 TRACED = {
-    *("change", "create", "creating", "stage", "publish", "_end", "write_array", "_lock"),
-    *("_make_folder", "_sweep", "_undo", "_unmake_folder"),
+    *("change", "create", "creating", "stage", "publish", "_end", "write_array", "lock"),
+    *("making", "_make_folder", "_mark_new", "settle", "sweep", "_remove", "take", "leave"),
 }
 
 
@@ -483,7 +483,7 @@ def test_a_reader_reads_again_where_a_writer_was_faster(
     store = Store.create(tmp_path / "a", {"n": 0, "x": rows(3)})
     real, n_published = open_array, 0
 
-    def slow(where: Path, entry: Any) -> Any:
+    def slow(where: Path, entry: Any, *, mapped: bool) -> Any:
         nonlocal n_published
         if n_published < 3 and threading.current_thread() is threading.main_thread():
             n_published += 1
@@ -491,13 +491,13 @@ def test_a_reader_reads_again_where_a_writer_was_faster(
             thread = threading.Thread(target=publish)
             thread.start()
             thread.join()
-        return real(where, entry)
+        return real(where, entry, mapped=mapped)
 
     def publish() -> None:
         with store.change() as change:
             change.publish({"n": n_published, "x": rows(3, n_published)})
 
-    monkeypatch.setattr(folder, "open_array", slow)
+    monkeypatch.setattr(reading, "open_array", slow)
     content = Store.open(tmp_path / "a").content
     assert content["n"] == n_published == 3
     np.testing.assert_array_equal(content["x"], rows(3, 3))

@@ -246,7 +246,8 @@ def table_histogram(
 
     def some(part: slice) -> NDArray[np.uint16]:
         if whole:
-            return _check_sums(array[part], n_levels, part.start)
+            # A copy: what is checked must be what is summed, whatever another thread does.
+            return _check_sums(array[part].copy(), n_levels, part.start)
         return _fitted(array[part], n_levels << shift, part.start)
 
     threads = check_threads(n_threads)

@@ -8,7 +8,6 @@ BLAS thread: the bytes of a result never depend on the number.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,8 @@ from typing import TypeVar
 
 import scipy.linalg  # noqa: F401  its BLAS must be loaded before the libraries are listed
 from threadpoolctl import ThreadpoolController
+
+from densehash.locks import new_lock
 
 __all__ = ["map_in_order", "n_threads", "one_blas_thread"]
 
@@ -29,7 +30,7 @@ _MOST_THREADS = 64
 class _Held:
     """How many calls keep BLAS at one thread now, and what the first of them found."""
 
-    lock = threading.Lock()
+    lock = new_lock()
     depth = 0
     n_threads_before: tuple[int, ...] = ()
 

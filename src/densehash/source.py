@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.errors import InputError
+from densehash.locks import new_lock
 
 __all__ = ["LockedRows", "Source"]
 
@@ -63,7 +63,7 @@ class LockedRows(Source):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
         """Read rows.

@@ -21,7 +21,7 @@ from densehash.cli.text import facts
 from densehash.datasets import open_vectors, write_vectors
 from densehash.datasets.files import FORMATS
 from densehash.datasets.reading import Vectors
-from densehash.disk import check_room
+from densehash.disk import check_room, is_there
 from densehash.errors import InputError
 from densehash.hashers import Hasher, load_hasher
 from densehash.index import Index
@@ -148,7 +148,7 @@ def _check_out(out: Path, vectors: Path) -> None:
     if out.suffix.lower() not in _SUFFIXES:
         raise InputError(f"-o must end in one of {', '.join(_SUFFIXES)}, got {str(out)!r}")
     check_file_place(out)
-    if out.exists() and vectors.exists() and out.samefile(vectors):
+    if is_there(out) and is_there(vectors) and out.samefile(vectors):
         raise InputError(f"{out} is the file of vectors: choose another one for the codes")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from densehash.disk import is_there
 from densehash.errors import FileError
 from densehash.store import Store
-from densehash.store.manifest import FORMS, MANIFEST
+from densehash.store.manifest import FORMS
+from densehash.store.reading import find_manifest
 
 __all__ = ["check_file_place", "check_folder_place"]
 
@@ -32,13 +34,13 @@ def check_folder_place(out: Path, form: str, *, force: bool) -> None:
     """
     noun = FORMS[form].noun
     _check_parent(out)
-    if (out / MANIFEST).exists():
+    if is_there(out) and not out.is_dir():
+        raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
+    if find_manifest(out) is not None:
         Store.open(out, form=form)  # one that is damaged, or something else, is not replaced
         if not force:
             raise FileError(f"{out} is {FORMS[form]} already: --force replaces it")
-    elif out.exists():
-        if not out.is_dir():
-            raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
+    elif is_there(out):
         others = [path.name for path in out.iterdir() if path.suffix not in _LEFT]
         if others:
             raise FileError(f"{out} is no {noun}, and not empty: it has {min(others)!r}")

@@ -7,7 +7,8 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +19,10 @@ from densehash.progress import bar
 __all__ = ["unpack"]
 
 _CHUNK = 1 << 20
+
+# An archive of a data set has a few files, so that all its headers together are small: those of
+# the files, and what may come with each, long names and maps of holes, which is read as a whole.
+_MOST_HEADERS = 1 << 20
 
 
 def unpack(
@@ -61,43 +66,72 @@ def unpack(
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (aside / name).replace(folder / name)
                 sync_folder((folder / name).parent)
-        except (EOFError, tarfile.TarError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, ValueError, tarfile.TarError, zlib.error, gzip.BadGzipFile) as error:
             raise FileError(f"{archive} is cut or damaged: {error}") from None
+        except RecursionError:
+            raise FileError(f"{archive} is damaged: headers follow headers, and no file") from None
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+class _Stream(gzip.GzipFile):
+    """What an archive unpacks to, of which headers may take only so much."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._left: int | None = _MOST_HEADERS
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Some bytes more; an error where they are too many for headers."""
+        block = super().read(size)
+        if self._left is not None:
+            self._left -= len(block)
+            if self._left < 0:
+                raise FileError(
+                    f"{self.name} has headers of more than {_MOST_HEADERS:,} bytes, expected an "
+                    "archive of a few plain files"
+                )
+        return block
+
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        """While the content of a file is read, not a header."""
+        left, self._left = self._left, None
+        yield
+        self._left = left
 
 
 def _unpack_aside(
     file: IO[bytes], aside: Path, sizes: Mapping[str, int], advance: Callable[[int], None]
 ) -> None:
     missing = dict(sizes)
-    with gzip.GzipFile(fileobj=file) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
+    with _Stream(file) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        while (member := tar.next()) is not None:
             name = member.name.removeprefix("./")
-            if name not in missing:
-                continue
-            if not member.isreg() or member.size != missing.pop(name):
-                kind = f"{member.size:,} bytes" if member.isreg() else "no plain file"
-                raise FileError(
-                    f"{file.name} has {name} with {kind}, expected {sizes[name]:,} bytes"
-                )
-            (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            with (aside / name).open("xb") as out:
-                _extract(tar, member, out, advance)
-            if not missing:
-                return
+            plain = member.isreg() and not member.issparse()
+            if name in missing:
+                if not plain or member.size != missing.pop(name):
+                    kind = f"{member.size:,} bytes" if plain else "no plain file"
+                    raise FileError(
+                        f"{file.name} has {name} with {kind}, expected {sizes[name]:,} bytes"
+                    )
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                with (aside / name).open("xb") as out:
+                    for block in _content(tar, member, stream):
+                        out.write(block)
+                        advance(len(block))
+                    out.flush()
+                    os.fsync(out.fileno())
+                if not missing:
+                    return
+            elif plain:  # passed over here, for tarfile would do it in search of the next header
+                for _ in _content(tar, member, stream):
+                    pass
     raise FileError(f"{file.name} has no {' and no '.join(missing)}")
 
 
-def _extract(
-    tar: tarfile.TarFile,
-    member: tarfile.TarInfo,
-    out: IO[bytes],
-    advance: Callable[[int], None],
-) -> None:
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, stream: _Stream) -> Iterator[bytes]:
     source = tar.extractfile(member)  # raises at the end of an archive that was cut
-    while source is not None and (block := source.read(_CHUNK)):
-        out.write(block)
-        advance(len(block))
-    out.flush()
-    os.fsync(out.fileno())
+    with stream.without_limit():
+        while source is not None and (block := source.read(_CHUNK)):
+            yield block

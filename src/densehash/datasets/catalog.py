@@ -18,7 +18,7 @@ from densehash.datasets import builtin, download
 from densehash.datasets.archive import unpack
 from densehash.datasets.files import SUFFIXES, open_vectors
 from densehash.datasets.reading import Vectors
-from densehash.disk import check_room, locked, writing
+from densehash.disk import check_room, is_there, locked, writing
 from densehash.errors import FileError, InputError
 from densehash.source import Source
 
@@ -311,11 +311,11 @@ def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> 
         raise FileError(f"no address of the files of {entry.name} is known: {_by_hand(entry)}")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / entry.name, verbose=verbose):
+        with locked(folder / entry.name, needed=False, verbose=verbose):
             if (there := find(entry.name, to=folder)) is not None:  # another process was faster
                 return there
             archive = folder / entry.archive
-            put_by_hand = archive.exists()
+            put_by_hand = is_there(archive)
             needed = sum(entry.sizes.values()) + (0 if put_by_hand else entry.size or 0)
             part = archive.with_name(f"{archive.name}.part")
             check_room(folder, needed - (part.stat().st_size if part.exists() else 0))

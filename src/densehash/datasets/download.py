@@ -24,7 +24,7 @@ from densehash.datasets.connect import (
     check_url,
     connect,
 )
-from densehash.disk import check_room, locked, sync_folder, writing
+from densehash.disk import check_room, is_there, locked, sync_folder, writing
 from densehash.errors import FileError, InputError
 from densehash.progress import bar
 
@@ -119,10 +119,10 @@ reached (Connection refused): download it by hand, and save it as sift.tar.gz
         raise InputError(f"checksum must be 'md5:...' or 'sha256:...', got {checksum!r}")
     job = _Job(check_url(url), Path(target), size, checksum, verbose)
     with writing(job.target):
-        if not job.target.exists():  # what is there is whole, and needs no lock
+        if not is_there(job.target):  # what is there is whole, and needs no lock
             job.target.parent.mkdir(parents=True, exist_ok=True)
-            with locked(job.target, verbose=verbose):
-                if not job.target.exists():
+            with locked(job.target, needed=False, verbose=verbose):  # checksums tell
+                if not is_there(job.target):
                     _download(job)
                     return job.target
         _check(job, job.target, "remove it to download it again")
@@ -239,7 +239,7 @@ def _unavailable(job: _Job, trouble: str) -> UnavailableError:
 
 
 def _length(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    return path.stat().st_size if is_there(path) else 0
 
 
 def _read_notes(job: _Job) -> _Notes:

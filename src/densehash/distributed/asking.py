@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from densehash.distributed.searching import Asked, Look, Search, answer_of, n_workers
 from densehash.index.answers import Hits, padded
-from densehash.index.kinds import Kind, Multi, Question
+from densehash.index.ordering import with_wider
+from densehash.index.question import Question
+from densehash.index.state import State
 
 __all__ = ["Stale", "hits_in"]
 
@@ -36,7 +38,7 @@ class Stale(Exception):  # noqa: N818  no error: the search begins anew
 
 def hits_in(
     search: Search,
-    kind: Kind,
+    state: State,
     question: Question,
     rows: Mapping[str, int],
     marks: dict[str, str] | None = None,
@@ -46,7 +48,7 @@ def hits_in(
     Parameters
     ----------
     search : what is asked for
-    kind : of the index
+    state : what the shards have in common
     question : the queries
     rows : how many rows each shard has, as far as we know, by name
     marks : of the states of shards that were seen before
@@ -64,33 +66,32 @@ def hits_in(
     >>> state = Index.build(np.eye(8), n_bits=8)._state
     >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
     >>> try:
-    ...     hits_in(search, state.kind, question_of(state, np.eye(8)), {"shard-0": 8})
+    ...     hits_in(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
     ... except Stale as stale:
     ...     stale.looks["shard-0"].lost
     '/no-such-folder/shard-0 is not there'
     """
     marks = {} if marks is None else marks
-    margins = search.rerank == "asymmetric" or (
-        isinstance(kind, Multi) and question.probes is not None and not search.everywhere
-    )
+    by_margins = state.kind.probes_by_margins and question.probes is not None
+    margins = search.rerank in state.sketch.reranks or (by_margins and not search.everywhere)
     parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
     lacking: list[NDArray[np.intp]] = []
-    for at in _batches(search, kind, question, len(rows)):
+    for at in _batches(search, state, question, len(rows)):
         asked = Asked(question.some(at), margins=margins)
         nearest, n_found, looks = answer_of(search, asked, list(rows))
         _check_looks(looks, rows, marks)
         parts.append(padded(nearest.ids, nearest.distances, nearest.there, search.k))
         most = sum({look.name: look.n_allowed for look in looks}.values())
         lacking.append(at.start + np.flatnonzero(n_found < min(search.k, most)))
-    hits = Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    # A kind that does not look everywhere may have found too few: these queries look everywhere.
-    which = np.concatenate(lacking)
-    if len(which) and not search.everywhere:
-        wider = search._replace(everywhere=True)
-        hits.ids[which], hits.distances[which] = hits_in(
-            wider, kind, question.some(which), rows, marks
-        )
-    return hits
+    hits = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if search.everywhere:
+        return Hits(*hits)
+    wider = search._replace(everywhere=True)
+
+    def everywhere(queries: NDArray[np.intp]) -> Hits:
+        return hits_in(wider, state, question.some(queries), rows, marks)
+
+    return Hits(*with_wider(hits, np.concatenate(lacking), everywhere))
 
 
 def _check_looks(looks: list[Look], rows: Mapping[str, int], marks: dict[str, str]) -> None:
@@ -105,11 +106,11 @@ def _check_looks(looks: list[Look], rows: Mapping[str, int], marks: dict[str, st
         raise Stale(stale)
 
 
-def _batches(search: Search, kind: Kind, question: Question, n_shards: int) -> Iterator[slice]:
+def _batches(search: Search, state: State, question: Question, n_shards: int) -> Iterator[slice]:
     n_queries, n_features = question.vectors.shape
-    sent = question.vectors.itemsize * n_features + 4 * question.codes.shape[1] * 8
+    sent = question.vectors.itemsize * n_features + 4 * state.sketch.n_bits
     held = _CANDIDATE_BYTES * search.n_candidates * n_shards // n_workers()
-    made = held + _SCORE_BYTES * kind.numbers_a_query
+    made = held + _SCORE_BYTES * state.kind.numbers_a_query
     step = max(min(_MOST_SENT // sent, _MOST_HELD // max(made, 1)), 1)
     for start in range(0, n_queries, step):
         yield slice(start, min(start + step, n_queries))

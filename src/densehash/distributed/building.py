@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dask.delayed import delayed
 from numpy.random import RandomState
 
 from densehash.checks import check_choice, check_threads
+from densehash.disk import is_there
 from densehash.distributed.chunks import Chunks, IdChunks, as_ids
 from densehash.distributed.doubles import double_id
 from densehash.distributed.shards import (
@@ -28,7 +30,7 @@ from densehash.distributed.shards import (
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index import Index
-from densehash.index.building import fitted, kept_type, kind_for
+from densehash.index.building import empty_state, kept_type
 from densehash.index.changes import check_new, with_rows
 from densehash.index.ids import IdType, type_of
 from densehash.index.state import State
@@ -67,17 +69,19 @@ def learnt(
     """
     check_choice(metric, "metric", METRICS)
     vector_type = kept_type(np.empty((0, 0), chunks.dtype), keep_vectors)
-    hashed = chunks.hashed(metric)
-    model = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
-    made, reason = kind_for(
-        kind,
-        rows_of(hashed, verbose=verbose > 0),
-        model,
-        n_groups=n_groups,
-        n_tables=n_tables,
+    return empty_state(
+        chunks.hashed(metric),
+        partial(rows_of, verbose=verbose > 0),
+        hasher=hasher,
+        n_bits=n_bits,
+        kind=kind,
+        options={"n_groups": n_groups, "n_tables": n_tables},
+        metric=metric,
+        id_type=id_type,
+        vector_type=vector_type,
         random_state=random_state,
+        verbose=verbose,
     )
-    return State(model, made, metric, id_type, vector_type, reason=reason)
 
 
 def write_shards(
@@ -163,7 +167,7 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 
 
 def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: Any) -> Seen:
-    if not (home.folder / name).exists():  # or an earlier try has written it
+    if not is_there(home.folder / name):  # or an earlier try has written it
         rows = part.check(values)
         # Looked at here, where the number of the first bad row is known.
         Rows(rows, name=part.name, first=part.start).reduced(_nothing, _first, 1, threads=1)
@@ -178,7 +182,7 @@ def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: 
 
 
 def _copied(home: Home, name: str, source: Path) -> Seen:
-    if not (home.folder / name).exists():
+    if not is_there(home.folder / name):
         index = Index.open(source)
         check_same(source, marks_of(index._state), home.marks)
         index.verify()  # damage is found, not written anew

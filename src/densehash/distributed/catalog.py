@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,12 +14,11 @@ from densehash.checks import check_integer
 from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, marks_of
 from densehash.errors import FileError, InputError
 from densehash.index.state import State, state_from
-from densehash.store import Store
-from densehash.store.manifest import MANIFEST, SHARDS
+from densehash.store import Change, Store
+from densehash.store.changing import TIMEOUT, lock, never_published
+from densehash.store.manifest import SHARDS
 
 __all__ = ["Catalog", "Whole", "catalog_of", "clear_unfinished", "content_with", "sweep"]
-
-_LOCK, _LOCK_SECONDS = "writer", 10.0  # the store's own
 
 
 class Catalog(NamedTuple):
@@ -107,39 +105,52 @@ def catalog_of(folder: Path, content: Mapping[str, Any]) -> Catalog:
     return Catalog(Home(folder, marks_of(state)), state, rows)
 
 
-def sweep(folder: Path) -> None:
-    """Remove shards that the manifest does not name, and unfinished ones; under the lock.
+def sweep(folder: Path, change: Change) -> None:
+    """Remove shards that the manifest does not name, and unfinished ones.
+
+    Never on a guess: neither where the manifest cannot be read, nor where others may be writing
+    shards of their own because somebody has removed the lock file.
+
+    Parameters
+    ----------
+    folder : of the shards
+    change : the right to write to it
 
     Examples
     --------
-    >>> sweep(Path("no-such-folder"))
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, Store.creating(folder, form=SHARDS) as change:
+    ...     sweep(Path(folder), change)
     """
-    named: Iterable[str] = ()
-    if os.path.lexists(folder / MANIFEST):
-        try:
-            named = catalog_of(folder, Store.open(folder, form=SHARDS).content).rows
-        except FileError:
-            return
     with suppress(OSError):
-        for path in folder.iterdir():
-            unnamed = SHARD.fullmatch(path.name) and path.name not in named
-            if unnamed or UNFINISHED.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+        if change.is_alone():
+            _sweep(folder)
+
+
+def _sweep(folder: Path) -> None:
+    named: Iterable[str] = ()
+    if not never_published(folder):
+        named = catalog_of(folder, Store.open(folder, form=SHARDS).content).rows
+    for path in folder.iterdir():
+        unnamed = SHARD.fullmatch(path.name) and path.name not in named
+        if unnamed or UNFINISHED.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a build has left that was killed: shards without a manifest.
+    """Remove what the first build in a folder has left, if it was killed: it has no manifest.
 
     Examples
     --------
     >>> clear_unfinished(Path("no-such-folder"))
     """
-    if not folder.is_dir() or os.path.lexists(folder / MANIFEST):
-        return
-    names = [path.name for path in folder.iterdir()]
-    if any(SHARD.fullmatch(name) or UNFINISHED.fullmatch(name) for name in names):
-        with (
-            disk.writing(folder),
-            disk.locked(folder / _LOCK, timeout=_LOCK_SECONDS, keep=True),
-        ):
-            sweep(folder)
+    if _is_left(folder):
+        with lock(folder, TIMEOUT), disk.writing(folder):
+            if _is_left(folder):  # or somebody was faster
+                _sweep(folder)
+
+
+def _is_left(folder: Path) -> bool:
+    with suppress(NotADirectoryError):
+        return never_published(folder)
+    return False

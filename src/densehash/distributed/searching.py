@@ -17,21 +17,13 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from densehash.distributed.merging import Nearest, first_of, none_of, up_to
 from densehash.distributed.shards import Home, Opened, open_shard
 from densehash.errors import FileError
 from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import no_ids
-from densehash.index.kinds import Question
-from densehash.index.searching import (
-    Found,
-    Request,
-    looked_up,
-    merged,
-    n_allowed,
-    named,
-    reranked,
-)
+from densehash.index.ordering import Found, Ranked, first_of, up_to
+from densehash.index.question import Question, Request
+from densehash.index.searching import looked_up, n_allowed, named, reranked
 from densehash.index.state import State
 from densehash.rows.dask import compute, current_client
 
@@ -51,6 +43,7 @@ class Search(NamedTuple):
     rerank : "exact", "asymmetric" or None
     filter : ids, or a function, or None
     everywhere : whether all rows are looked at, whatever the kind
+    distance_type : of the distances of candidates, which the sketch says
     """
 
     home: Home
@@ -59,10 +52,11 @@ class Search(NamedTuple):
     rerank: str | None
     filter: Filter | None
     everywhere: bool = False
+    distance_type: type[np.generic] = np.int32
 
 
 class Asked:
-    """Queries on their way to the workers, with codes that are the same for all of them.
+    """Queries on their way to the workers, prepared once, the same for all of them.
 
     Parameters
     ----------
@@ -71,29 +65,26 @@ class Asked:
     """
 
     def __init__(self, question: Question, *, margins: bool) -> None:
-        self._margins = question.margins if margins else None
-        self._codes, self._vectors = question.codes, question.vectors
+        self._prepared = question.prepared.to_send(margins=margins)
+        self._vectors = question.vectors
         self._metric, self._probes = question.metric, question.probes
         self._question: Question | None = None
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._prepared)
 
     def of(self, state: State) -> Question:
         """The question for a shard; one for all of a process, so that groups are found once."""
         if self._question is None:
-            question = Question(
+            self._question = Question(
                 self._vectors,
-                state.hasher,
+                state.sketch.prepare,
                 metric=self._metric,
                 unit_rows=state.metric == "cosine",
                 probes=self._probes,
                 n_threads=1,  # Dask gives other threads other shards
-                codes=self._codes,
+                prepared=self._prepared,
             )
-            if self._margins is not None:
-                question.margins = self._margins
-            self._question = question
         return self._question
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,7 +120,7 @@ class Answer(NamedTuple):
     looks : how shards were when their candidates were found, and when these were re-ranked
     """
 
-    nearest: Nearest
+    nearest: Ranked
     n_found: NDArray[np.int64]
     looks: list[Look]
 
@@ -137,7 +128,7 @@ class Answer(NamedTuple):
 class _Looked(NamedTuple):
     """Candidates of one shard, by (Hamming distance, id)."""
 
-    nearest: Nearest
+    nearest: Ranked
     found: Found | None
     look: Look
 
@@ -145,7 +136,7 @@ class _Looked(NamedTuple):
 class _Part(NamedTuple):
     """What some shards have found."""
 
-    nearest: Nearest
+    nearest: Ranked
     looks: list[Look]
 
 
@@ -191,7 +182,7 @@ def _looked_up(search: Search, asked: Asked, name: str) -> _Looked:
     try:
         return _candidates(search, asked, name, open_shard(search.home, name))
     except FileError as error:
-        return _Looked(_nothing(search, asked, np.int32), None, Look(name, str(error)))
+        return _Looked(_nothing(search, asked, search.distance_type), None, Look(name, str(error)))
 
 
 def _candidates(search: Search, asked: Asked, name: str, shard: Opened) -> _Looked:
@@ -200,16 +191,13 @@ def _candidates(search: Search, asked: Asked, name: str, shard: Opened) -> _Look
     n_rows = n_allowed(state.segments, allowed)
     look = Look(name, None, shard.mark, state.n_live, n_rows)
     if n_rows == 0:
-        return _Looked(_nothing(search, asked, np.int32), None, look)
+        return _Looked(_nothing(search, asked, search.distance_type), None, look)
     request = Request(search.k, search.n_candidates, search.rerank, allowed)
-    parts = looked_up(
-        state.kind, state.segments, question, request, everywhere=search.everywhere, ordered=True
-    )
-    found = merged(state.segments, parts, search.n_candidates)
+    found = looked_up(state, question, request, everywhere=search.everywhere, ordered=True)
     return _Looked(_nearest(state, found), found, look)
 
 
-def _reranked(search: Search, asked: Asked, looked: _Looked, last: Nearest) -> _Part:
+def _reranked(search: Search, asked: Asked, looked: _Looked, last: Ranked) -> _Part:
     nothing, look = _nothing(search, asked, np.float32), looked.look
     if looked.found is None:
         return _Part(nothing, [look])
@@ -220,19 +208,20 @@ def _reranked(search: Search, asked: Asked, looked: _Looked, last: Nearest) -> _
         positions = np.where(up_to(looked.nearest, last), looked.found.positions, -1)
         candidates = looked.found._replace(positions=positions)
         request = Request(search.k, search.n_candidates, search.rerank, ())
-        found = reranked(state.segments, asked.of(state), candidates, request)
+        found = reranked(state, asked.of(state), candidates, request)
         return _Part(_nearest(state, found), [look])
     except FileError as error:
         return _Part(nothing, [Look(look.name, str(error))])
 
 
-def _nearest(state: State, found: Found) -> Nearest:
-    counts = np.count_nonzero(found.there, axis=1)
-    return Nearest(found.distances, named(state.segments, found), counts)
+def _nearest(state: State, found: Found) -> Ranked:
+    return Ranked(found.distances, named(state.segments, found), found.there)
 
 
-def _nothing(search: Search, asked: Asked, dtype: type[np.generic]) -> Nearest:
-    return none_of(len(asked), no_ids(search.home.marks.get("type of ids", "int64")), dtype)
+def _nothing(search: Search, asked: Asked, dtype: type[np.generic]) -> Ranked:
+    shape = (len(asked), 0)
+    ids = no_ids(search.home.marks.get("type of ids", "int64"))
+    return Ranked(np.empty(shape, dtype), np.empty(shape, ids.dtype), np.empty(shape, np.bool_))
 
 
 def _part_of(looked: _Looked) -> _Part:
@@ -244,13 +233,17 @@ def _joined(parts: list[_Part], n: int) -> _Part:
     return _Part(first_of([part.nearest for part in parts], n), looks)
 
 
-def _last_of(candidates: _Part, n: int) -> Nearest:
+def _last_of(candidates: _Part, n: int) -> Ranked:
     """The n-th of each query, (q, 1); none where there are fewer, and all count."""
-    distances, ids, counts = candidates.nearest
-    if ids.shape[1] < n:
-        counts = np.zeros_like(counts)
-        distances, ids = (np.zeros((len(counts), n), one.dtype) for one in (distances, ids))
-    return Nearest(distances[:, n - 1 :], ids[:, n - 1 :], (counts == n).astype(np.int64))
+    whole = candidates.nearest
+    if whole.ids.shape[1] >= n:
+        return Ranked(whole.distances[:, n - 1 :], whole.ids[:, n - 1 :], whole.there[:, n - 1 :])
+    shape = (len(whole.ids), 1)
+    return Ranked(
+        np.zeros(shape, whole.distances.dtype),
+        np.zeros(shape, whole.ids.dtype),
+        np.zeros(shape, np.bool_),
+    )
 
 
 def _about(candidates: _Part) -> tuple[NDArray[np.int64], list[Look]]:

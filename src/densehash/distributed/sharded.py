@@ -35,7 +35,7 @@ from densehash.index.requests import USUAL_K, check_k, check_rerank, n_candidate
 from densehash.index.state import CHECKED, content_of
 from densehash.rows.dask import compute
 from densehash.source import Source
-from densehash.store import Store
+from densehash.store import Store, lets_go
 from densehash.store import verify as verify_folder
 from densehash.store.manifest import SHARDS
 
@@ -98,6 +98,7 @@ class ShardedIndex:
     # --- made ---------------------------------------------------------------------------------
 
     @classmethod
+    @lets_go
     def build(
         cls,
         X: Any,
@@ -167,7 +168,7 @@ class ShardedIndex:
                 new = write_shards(home, state, chunks, names, old=[], verbose=verbose)
                 change.publish(content_with(content_of(state), new), checked=CHECKED)
             finally:
-                sweep(folder)
+                sweep(folder, change)
         return cls(change.store)
 
     @classmethod
@@ -401,12 +402,19 @@ missing=())
         for _ in range(_TRIES):
             rows = {name: n for name, n in self._rows.items() if name not in gone}
             n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
-            search = Search(self._catalog.home, wanted, n, how, chosen)
+            search = Search(
+                self._catalog.home,
+                wanted,
+                n,
+                how,
+                chosen,
+                distance_type=state.sketch.distance_type,
+            )
             try:
                 hits = (
-                    hits_in(search, state.kind, question, rows)
+                    hits_in(search, state, question, rows)
                     if rows
-                    else no_hits(state.id_type, len(question), wanted, how)
+                    else no_hits(state, len(question), wanted, how)
                 )
             except Stale as stale:
                 looks = stale.looks.items()
@@ -507,6 +515,7 @@ missing=())
 
         return self._change(gone, make)
 
+    @lets_go
     def _change(
         self, gone: tuple[str, ...], make: Callable[[Catalog, list[Seen]], list[Seen]]
     ) -> tuple[str, ...]:
@@ -518,7 +527,7 @@ missing=())
                     raise InputError(
                         f"there is no shard {name!r}: there are {', '.join(self._rows) or 'none'}"
                     )
-            sweep(self.path)
+            sweep(self.path, change)
             try:
                 seen_now = {one.name: one for one in self._look()}
                 # A lost one stays in the list as it was.
@@ -531,7 +540,7 @@ missing=())
                 content = content_with(change.content, [*others, *new])
                 change.publish(content, checked=CHECKED)
             finally:
-                sweep(self.path)
+                sweep(self.path, change)
                 self._take()
         return tuple(one.name for one in new)
 

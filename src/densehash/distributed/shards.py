@@ -7,9 +7,9 @@ import json
 import re
 import secrets
 import shutil
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,9 @@ from densehash.index import Index
 from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
 from densehash.index.state import State, content_of
+from densehash.locks import new_lock
 from densehash.store.manifest import MANIFEST
+from densehash.store.reading import find_manifest
 
 __all__ = [
     "SHARD",
@@ -51,7 +53,7 @@ UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 _MOST_OPEN = 256
 _open: OrderedDict[Path, Opened] = OrderedDict()
 _models: dict[str, tuple[Hasher, Kind]] = {}
-_lock = threading.Lock()
+_lock = new_lock()
 
 _N_SAMPLED = 64  # ids of a segment that say how its ids are spread
 _NO_MATTER = {"random_state", "verbose"}  # of a hasher that has learnt
@@ -210,10 +212,9 @@ def open_shard(home: Home, name: str) -> Opened:
 
 def _manifest_of(path: Path) -> bytes:
     """Read before the shard is opened: what is changed in between is seen the next time."""
-    try:
-        return (path / MANIFEST).read_bytes()
-    except OSError:
-        return b""  # opening it will say what is wrong
+    with suppress(FileError):  # opening it will say what is wrong
+        return find_manifest(path) or b""
+    return b""
 
 
 def _shared(state: State, marks: Mapping[str, str]) -> State:
@@ -301,7 +302,8 @@ def place_shard(home: Home, name: str, index: Index) -> None:
             try:
                 disk.rename(part, path)
             except OSError:
-                if not (path / MANIFEST).exists():  # or another try was first, with the same rows
+                # Another try may have been first, with the same rows.
+                if not disk.is_there(path / MANIFEST):
                     raise
             disk.sync_folder(home.folder)
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -23,12 +24,18 @@ from densehash.checks import VectorsLike, check_chance, check_integer
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
+from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
 __all__ = ["Hasher", "LinearHasher"]
+
+# So few rows are never more than one block of `transform`.
+_FEW_ROWS = 64
+# Products of so few pairs of numbers take one thread of BLAS, whatever it may use.
+_SMALL_PRODUCT = 1 << 18
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -225,6 +232,31 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         check_is_fitted(self)
         save_hasher(self, path)
+
+    def _codes_of_checked(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
+        """What :meth:`transform` returns, of rows that were checked; a few of them without delay.
+
+        Parameters
+        ----------
+        rows : real array of shape (n, n_features_in_), finite, whose squares can be summed
+
+        Returns
+        -------
+        uint8 array of shape (n, ceil(n_bits / 8))
+
+        Examples
+        --------
+        >>> from densehash import LSH
+        >>> LSH(8, random_state=0).fit([[0.0], [1.0]])._codes_of_checked(np.ones((1, 1))).shape
+        (1, 1)
+        """
+        if len(rows) > _FEW_ROWS:
+            return self.transform(rows)
+        block = as_block(rows, np.float64 if self.uses_float64_ else float_type(rows.dtype))
+        widest = max(self.n_features_in_, self._width())
+        small = max(len(rows), 2) * self._width() * widest <= _SMALL_PRODUCT
+        with nullcontext() if small else one_blas_thread():
+            return self._codes_of(block)
 
     def _codes_of(self, block: Floats) -> NDArray[np.uint8]:
         return pack(self._margins_of(block) >= 0)

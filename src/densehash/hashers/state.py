@@ -28,7 +28,9 @@ _MOST_FEATURES = 1 << 31
 
 # What hashers learn. Of a number: its type; `int k` goes from 1 to k. Of an array: its type,
 # float64 unless said otherwise, and its shape in letters: L bits, d features, others as they come
-# but equal in all arrays. `<k` are positions, int64, from 0 to k − 1.
+# but equal in all arrays. None is zero, except where it has a star: every length stands in an array
+# with numbers, so that a file cannot make a hasher of what it does not hold. `<k` are positions,
+# int64, from 0 to k − 1.
 _COMMON = {"n_bits_": "int", "n_features_in_": "int", "uses_float64_": "bool"}
 _LINEAR = {"planes_": "L d", "thresholds_": "L"}
 _LEARNT: dict[str, dict[str, str]] = {
@@ -67,7 +69,7 @@ _LEARNT: dict[str, dict[str, str]] = {
         "entropies_": "L",
     },
     "ITQ": {**_LINEAR, "mean_": "d", "directions_": "c d", "rotation_": "c L"},
-    "Refined": {**_LINEAR, "hasher_": "hasher", "losses_": "n", "n_steps_": "int"},
+    "Refined": {**_LINEAR, "hasher_": "hasher", "losses_": "n*", "n_steps_": "int"},
 }
 _NAMES = "feature_names_in_"
 _OPTIONAL = {_NAMES, "second_thresholds_"}
@@ -270,6 +272,8 @@ def _read_parameters(
                 raise _wrong(f"{where}.{key}", f"something like {like}", found[key])
         elif key == "init" and f"{prefix}{key}" in arrays:
             read[key] = np.array(arrays.pop(f"{prefix}{key}"))
+            if read[key].size == 0:
+                raise _wrong(f"{where}.{key}", "an array of some rows", read[key].shape)
         else:
             raise FileError(f"{where} has no {key!r}")
     if unknown := sorted(set(found) - set(known)):
@@ -354,8 +358,14 @@ def _read_array(
             f"{where} must be {dtype} of shape ({', '.join(words)}), with L = {sizes['L']} and "
             f"d = {sizes['d']}, got {array.dtype} of shape {array.shape}"
         )
+    for word, length in zip(words, shape, strict=True):
+        if length == 0 and not word.endswith("*"):
+            raise FileError(
+                f"{where} must have lengths ({', '.join(words)}) of at least 1, "
+                f"got the shape {array.shape}"
+            )
     sizes.update(zip(words, shape, strict=True))
-    if kind.startswith("<") and array.size:
+    if kind.startswith("<"):
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= sizes[kind[1:]]:
             raise _wrong(where, f"positions below {sizes[kind[1:]]}", f"{least} to {most}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.ids import keys_of, no_ids, public_ids
-from densehash.index.kinds import Kind, Question
-from densehash.index.searching import Found, Request, named, nearest
+from densehash.index.ids import no_ids, public_ids
+from densehash.index.ordering import Found, order_of
+from densehash.index.question import Question, Request
+from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
+from densehash.index.state import State
 
 __all__ = [
     "Hits",
@@ -70,8 +72,7 @@ class Ranges(NamedTuple):
 
 
 def hits_of(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -89,19 +90,18 @@ def hits_of(
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> hits_of(state.kind, state.segments, asked, request).ids
+    >>> hits_of(state, asked, request).ids
     array([[2, 1, 3]])
     """
     parts = []
-    for ids, distances, there in neighbours(kind, segments, asked, request, own=own):
+    for ids, distances, there in neighbours(state, asked, request, own=own):
         near = there if radius is None else there & (distances <= radius)
         parts.append(padded(ids, distances, near, request.k))
     return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def ranges_of(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -117,21 +117,18 @@ def ranges_of(
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> ranges_of(state.kind, state.segments, asked, request, radius=1.0).ids
+    >>> ranges_of(state, asked, request, radius=1.0).ids
     array([2, 1, 3])
     """
-    queries, ids, distances = neighbours_within(
-        kind, segments, asked, request, own=own, radius=radius
-    )
-    order = np.lexsort((keys_of(ids), distances, queries))
+    queries, ids, distances = neighbours_within(state, asked, request, own=own, radius=radius)
+    order = order_of(distances, ids, first=(queries,))
     counts = np.bincount(queries, minlength=len(asked))
     limits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return Ranges(limits, public_ids(ids[order]), distances[order])
 
 
 def neighbours(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -141,7 +138,7 @@ def neighbours(
 
     Parameters
     ----------
-    kind, segments : where to look; at least one segment
+    state : where to look; at least one segment
     asked : q queries
     request : what is asked for
     own : ids of the queries, (q,), never their own neighbours; True leaves out the first row that
@@ -158,17 +155,18 @@ def neighbours(
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> for ids, distances, there in neighbours(state.kind, state.segments, asked, request):
+    >>> for ids, distances, there in neighbours(state, asked, request):
     ...     distances
     array([[0., 1., 1.]], dtype=float32)
     """
-    more = 0 if own is False else 1
-    wide = replace(request, k=request.k + more, n_candidates=request.n_candidates + more)
-    for at, part in _batches(kind, asked, wide, len(segments)):
-        found = nearest(kind, segments, part, wide)
-        ids = named(segments, found)
+    wide = request
+    if own is not False:  # one more, for the query itself
+        wide = replace(request, k=request.k + 1, n_candidates=request.n_candidates + 1)
+    for at, part in _batches(state, asked, wide):
+        found = nearest(state, part, wide)
+        ids = named(state.segments, found)
         if isinstance(own, bool):
-            gone = _equal(segments, part, found) if own else None
+            gone = _equal(state, part, found) if own else None
         else:
             gone = ids == own[at, np.newaxis]
         if gone is not None:
@@ -177,8 +175,7 @@ def neighbours(
 
 
 def neighbours_within(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -192,7 +189,7 @@ def neighbours_within(
 
     Parameters
     ----------
-    kind, segments, asked, own : as in :func:`neighbours`
+    state, asked, own : as in :func:`neighbours`
     request : what is asked for; ``k`` is not looked at
     radius : at least 0
 
@@ -207,18 +204,16 @@ def neighbours_within(
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> neighbours_within(state.kind, state.segments, asked, request, radius=0.5)
+    >>> neighbours_within(state, asked, request, radius=0.5)
     (array([0]), array([2]), array([0.], dtype=float32))
     """
     search = _hamming_range if request.rerank is None else _reranked_range
-    return search(kind, segments, asked, request, radius=radius, own=own)
+    return search(state, asked, request, radius=radius, own=own)
 
 
-def _batches(
-    kind: Kind, asked: Question, request: Request, n_segments: int
-) -> Iterator[tuple[slice, Question]]:
+def _batches(state: State, asked: Question, request: Request) -> Iterator[tuple[slice, Question]]:
     """Some queries after the other; many at a time, since those alike then share the cache."""
-    numbers = request.n_candidates * n_segments + kind.numbers_a_query
+    numbers = request.n_candidates * len(state.segments) + state.kind.numbers_a_query
     n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
     step = -(-len(asked) // max(n_batches, 1))  # all of one size
     for start in range(0, len(asked), step):
@@ -227,8 +222,7 @@ def _batches(
 
 
 def _hamming_range(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -236,30 +230,35 @@ def _hamming_range(
     own: NDArray[Any] | bool,
 ) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
     parts = []
-    for segment, allowed in zip(segments, request.allowed, strict=True):
-        limits, distances, positions = kind.within(segment, asked, int(radius))
+    for segment, allowed in zip(state.segments, request.allowed, strict=True):
+        limits, distances, positions = state.sketch.within(
+            segment,
+            asked.prepared,
+            state.kind.visits_for_all(segment),
+            radius,
+            n_threads=asked.n_threads,
+        )
         queries = np.repeat(np.arange(len(asked)), np.diff(limits))
         ranks = segment.rank_at(positions)
         ids = segment.ids[ranks]
         if not isinstance(own, bool):
             equal = ids == own[queries]
         elif own:
-            equal = _equal_rows(segment, asked, positions, queries)
+            equal = _equal_rows(state, segment, asked, positions, queries)
         else:
             equal = np.zeros(len(ids), np.bool_)
         part = queries, ids, distances, equal
         parts.append(part if allowed is None else tuple(one[allowed[ranks]] for one in part))
     queries, ids, distances, gone = (np.concatenate(column) for column in zip(*parts, strict=True))
     if isinstance(own, bool) and gone.any():  # the first one alone
-        order = np.lexsort((keys_of(ids), distances, ~gone, queries))
+        order = order_of(distances, ids, first=(queries, ~gone))
         first = np.r_[True, queries[order][1:] != queries[order][:-1]]
         gone[order[~first]] = False
     return queries[~gone], ids[~gone], distances[~gone]
 
 
 def _reranked_range(
-    kind: Kind,
-    segments: Sequence[Segment],
+    state: State,
     asked: Question,
     request: Request,
     *,
@@ -267,20 +266,20 @@ def _reranked_range(
     own: NDArray[Any] | bool,
 ) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
     parts = []
-    most = sum(segment.n_rows for segment in segments)
+    most = sum(segment.n_rows for segment in state.segments)
     waiting, n = np.arange(len(asked)), min(request.n_candidates, most)
     while len(waiting):
         wide = replace(request, k=n, n_candidates=n)
         full = []
-        for at, part in _batches(kind, asked.some(waiting), wide, len(segments)):
-            found = nearest(kind, segments, part, wide)
-            ids = named(segments, found)
+        for at, part in _batches(state, asked.some(waiting), wide):
+            found = nearest(state, part, wide)
+            ids = named(state.segments, found)
             near = found.there & (found.distances <= radius)
             all_near = near.sum(axis=1) == n
             if not isinstance(own, bool):
                 near &= ids != own[waiting[at], np.newaxis]
             elif own:
-                near &= ~_first_only(_equal(segments, part, found) & found.there)
+                near &= ~_first_only(_equal(state, part, found) & found.there)
             if n < most:
                 full.append(waiting[at][all_near])
                 near &= ~all_near[:, np.newaxis]
@@ -292,30 +291,32 @@ def _reranked_range(
     return queries, ids, distances
 
 
-def _equal(segments: Sequence[Segment], asked: Question, found: Found) -> NDArray[np.bool_]:
-    """Whether rows equal their query: their vectors, or their codes where no vectors are kept."""
+def _equal(state: State, asked: Question, found: Found) -> NDArray[np.bool_]:
+    """Whether rows equal their query: their vectors, or their sketches where none are kept."""
     same = np.zeros(found.positions.shape, np.bool_)
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(state.segments):
         here = found.there & (found.segments == number)
         queries, columns = np.nonzero(here)
         positions = found.positions[here]
-        same[queries, columns] = _equal_rows(segment, asked, positions, queries)
+        same[queries, columns] = _equal_rows(state, segment, asked, positions, queries)
     return same
 
 
 def _equal_rows(
-    segment: Segment, asked: Question, positions: NDArray[np.int64], queries: NDArray[np.intp]
+    state: State,
+    segment: Segment,
+    asked: Question,
+    positions: NDArray[np.int64],
+    queries: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
     """Whether the rows at some positions equal the queries of some numbers, (m,) each."""
-    found: NDArray[np.bool_]
     if segment.vectors is None or not asked.has_vectors:
-        found = (segment.codes[positions] == asked.codes[queries]).all(axis=1)
-        return found
+        return state.sketch.equal(segment, positions, asked.prepared, queries)
     as_kept = asked.vectors
     if segment.vectors.dtype.kind == "f":
         with np.errstate(over="ignore"):
             as_kept = as_kept.astype(segment.vectors.dtype)
-    found = (segment.vectors[positions] == as_kept[queries]).all(axis=1)
+    found: NDArray[np.bool_] = (segment.vectors[positions] == as_kept[queries]).all(axis=1)
     return found
 
 
@@ -376,14 +377,16 @@ def padded(
     return wide_ids, wide
 
 
-def no_hits(id_type: str, n_queries: int, k: int, rerank: str | None) -> Hits:
+def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
     """What an empty index answers.
 
     Examples
     --------
-    >>> no_hits("int64", 1, 2, None)
+    >>> from densehash.index import Index
+    >>> no_hits(Index.build(np.eye(8), n_bits=8)._state, 1, 2, None)
     Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
     """
-    ids = no_ids(id_type).reshape(n_queries, 0)
-    distances = np.zeros((n_queries, 0), np.int32 if rerank is None else np.float32)
+    ids = no_ids(state.id_type).reshape(n_queries, 0)
+    dtype = state.sketch.distance_type if rerank is None else np.float32
+    distances = np.zeros((n_queries, 0), dtype)
     return Hits(*padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))

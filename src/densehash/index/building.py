@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from copy import copy
 from typing import Any
@@ -12,14 +12,13 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from densehash.bits import bytes_for
-from densehash.checks import check_chance, check_choice, check_integer
+from densehash.checks import check_choice
 from densehash.errors import InputError
 from densehash.hashers import ITQ, Hasher
 from densehash.hashers.registry import hasher_named
 from densehash.index.gathering import Gathered
-from densehash.index.grouping import Centers, n_groups_for
-from densehash.index.kinds import Flat, Grouped, Kind, Multi
+from densehash.index.ids import IdType
+from densehash.index.kinds import KINDS, Kind
 from densehash.index.lengths import UnitRows
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.state import State
@@ -27,7 +26,7 @@ from densehash.rows import Floats, Rows
 from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
-__all__ = ["as_hashed", "as_kept", "fitted", "kept_type", "kind_for", "rowset_of"]
+__all__ = ["as_hashed", "as_kept", "empty_state", "fitted", "kept_type", "kind_for", "rowset_of"]
 
 _USUAL_BITS = 256
 
@@ -86,31 +85,75 @@ def _usual_hasher(n_bits: int, n_features: int) -> Hasher:
     return ITQ(n_bits, n_iter=0) if n_bits > n_features else ITQ(n_bits)
 
 
+def empty_state(
+    hashed: Any,
+    rows_of: Callable[[Any], Rows],
+    *,
+    hasher: str | Hasher,
+    n_bits: int | None,
+    kind: str,
+    options: Mapping[str, int | None],
+    metric: str,
+    id_type: IdType,
+    vector_type: str | None,
+    random_state: int | RandomState | None,
+    verbose: int,
+) -> State:
+    """All that is learnt before the first row is kept: an index of no rows.
+
+    Parameters
+    ----------
+    hashed : rows as they are hashed, here or on a cluster
+    rows_of : makes Rows of them, after the hasher has learnt
+    options : of kinds, by name; None where nothing was said
+    hasher, n_bits, kind, metric, random_state, verbose : as in :meth:`densehash.Index.build`
+    id_type, vector_type : in which ids and vectors are kept
+
+    Examples
+    --------
+    >>> state = empty_state(
+    ...     np.eye(8), Rows, hasher="lsh", n_bits=8, kind="multi", options={"n_tables": 2},
+    ...     metric="l2", id_type="int64", vector_type=None, random_state=0, verbose=0,
+    ... )
+    >>> state.in_words(0)
+    'multi, 0 rows, 8 bits of LSH, no vectors, l2'
+    """
+    learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+    made, reason = kind_for(
+        kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
+    )
+    return State(learnt, made, metric, id_type, vector_type, reason=reason)
+
+
 def kind_for(
     kind: str,
     rows: Rows,
-    hasher: Hasher,
+    n_bits: int,
     *,
-    n_groups: int | None,
-    n_tables: int | None,
+    options: Mapping[str, int | None],
     random_state: int | RandomState | None,
 ) -> tuple[Kind, str]:
     """A kind of index, and why it is this one.
 
+    Parameters
+    ----------
+    kind : its name, or "auto"
+    rows : to be indexed
+    n_bits : of what is kept of a row
+    options : of all kinds, by name; an error where one is not for this kind. None says nothing
+    random_state : of what is learnt
+
     Examples
     --------
-    >>> from densehash import LSH
-    >>> X = np.eye(4)
-    >>> hasher = LSH(8).fit(X)
-    >>> no = {"n_groups": None, "n_tables": None, "random_state": 0}
-    >>> kind_for("multi", Rows(X), hasher, **no)[1]
+    >>> kind_for("multi", Rows(np.eye(4)), 8, options={"n_tables": 2}, random_state=0)[1]
     'multi, as was asked for'
     """
-    check_choice(kind, "kind", ("auto", "flat", "grouped", "multi"))
+    check_choice(kind, "kind", ("auto", *KINDS))
     reason = f"{kind}, as was asked for"
+    given = {name: value for name, value in options.items() if value is not None}
     if kind == "auto":
         few = rows.n_rows < _FEW_ROWS
-        kind = "flat" if few and n_groups is None else "grouped"
+        kind = "flat" if few and "n_groups" not in given else "grouped"
         reason = (
             f"flat: all codes of {rows.n_rows:,} rows are scanned in less time than groups of them "
             f"would save; from {_FEW_ROWS:,} rows on it is grouped"
@@ -118,19 +161,11 @@ def kind_for(
             else f"grouped: of {rows.n_rows:,} rows, a query looks at the nearest groups only; "
             f"below {_FEW_ROWS:,} rows it is flat"
         )
-    if n_groups is not None and kind != "grouped":
-        raise InputError(f"n_groups is for the grouped kind, this one is {kind}")
-    if n_tables is not None and kind != "multi":
-        raise InputError(f"n_tables is for the multi kind, this one is {kind}")
-    if kind == "flat":
-        return Flat(), reason
-    if kind == "multi":
-        if n_tables is not None:
-            check_integer(n_tables, "n_tables", 1, hasher.n_bits_)
-        return Multi(hasher.n_bits_, n_tables), reason
-    n = n_groups_for(rows.n_rows) if n_groups is None else n_groups
-    check_integer(n, "n_groups", 1, rows.n_rows)
-    return Grouped(Centers.learn(rows, n, check_chance(random_state))), reason
+    for name in given:
+        if name not in KINDS[kind].options:
+            of = next(one.name for one in KINDS.values() if name in one.options)
+            raise InputError(f"{name} is for the {of} kind, this one is {kind}")
+    return KINDS[kind].learn(rows, given, n_bits=n_bits, random_state=random_state), reason
 
 
 def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:
@@ -161,7 +196,7 @@ def rowset_of(
     first: int = 0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Rowset:
-    """Rows, hashed and grouped, with what is kept of them: read once.
+    """Rows, grouped, with what is kept of them: read once.
 
     Parameters
     ----------
@@ -175,27 +210,30 @@ def rowset_of(
     --------
     >>> from densehash.index import Index
     >>> X = np.eye(4)
-    >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).codes.shape
+    >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).columns["codes"].shape
     (4, 1)
     """
     part = _Part(X, first, len(ids), state.vector_type)
-    hasher, kind = state.hasher, state.kind
+    sketch, kind = state.sketch, state.kind
 
-    def hashed(block: Floats, _: int) -> tuple[NDArray[np.uint8], NDArray[np.integer] | None]:
-        return hasher.transform(block), kind.labels(block)
+    def kept(block: Floats, _: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.integer] | None]:
+        groups = kind.labels(block)
+        return sketch.encode(block, groups), groups
 
-    codes = np.empty((len(ids), bytes_for(hasher.n_bits_)), np.uint8)
+    columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
-    start, width = 0, max(hasher.n_bits_, kind.numbers_a_row)
+    start, width = 0, max(sketch.n_bits, kind.numbers_a_row)
     rows = Rows(as_hashed(part, state.metric), first=first)
-    with closing(rows.map(hashed, width=width)) as blocks:
+    with closing(rows.map(kept, width=width)) as blocks:
         for of_block, groups in blocks:
-            codes[start : start + len(of_block)] = of_block
-            start += len(of_block)
+            stop = start + len(next(iter(of_block.values())))
+            for name, some in of_block.items():
+                columns[name][start:stop] = some
             if groups is not None:
                 labels.append(groups)
-            advance(len(of_block))
-    return Rowset(ids, codes, part.kept(), np.concatenate(labels) if labels else None)
+            advance(stop - start)
+            start = stop
+    return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None)
 
 
 class _Part(Source):

@@ -44,8 +44,8 @@ def with_rows(
     >>> with_rows(state, np.ones((2, 8)), np.array([8, 9])).n_live
     10
     """
-    if X.shape[1] != state.hasher.n_features_in_:
-        raise InputError(f"X has {X.shape[1]} features, the index {state.hasher.n_features_in_}")
+    if X.shape[1] != state.sketch.n_features:
+        raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.n_features}")
     n, base = len(X), state.next_id
     if ids is not None:
         next_id = max(base, after_ids(ids))

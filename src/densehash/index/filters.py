@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import as_array
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, find, public_ids, type_of
-from densehash.index.kinds.kind import Allowed
 from densehash.index.segment import Segment
 from densehash.index.state import State
+from densehash.index.visits import Allowed
 
 __all__ = ["allowed_rows"]
 

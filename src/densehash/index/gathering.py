@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.source import Source
+from densehash.store.maps import give_back
 
 __all__ = ["Gathered"]
 
@@ -78,8 +78,5 @@ class Gathered(Source):
 
 def _give_back(part: NDArray[Any] | Source) -> None:
     """Drop what was read of a file from the memory of this process; the system keeps it, or not."""
-    if not isinstance(part, np.ndarray) or part.flags.writeable:
-        return  # one that was written to could lose it; all maps of the store are read-only
-    pages: Any = part.base
-    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        pages.madvise(mmap.MADV_DONTNEED)
+    if isinstance(part, np.ndarray):
+        give_back(part)

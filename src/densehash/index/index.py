@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,7 +17,7 @@ from densehash.checks import VectorsLike, check_choice, check_threads, check_vec
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
-from densehash.index.building import as_hashed, fitted, kept_type, kind_for
+from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
     check_new,
     locate,
@@ -28,6 +28,7 @@ from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.placing import MEMORY, Place, on_disk
+from densehash.index.question import Request
 from densehash.index.requests import (
     USUAL_K,
     check_k,
@@ -37,7 +38,6 @@ from densehash.index.requests import (
     n_candidates,
     question_of,
 )
-from densehash.index.searching import Request
 from densehash.index.state import (
     CHECKED,
     Settings,
@@ -47,9 +47,10 @@ from densehash.index.state import (
     with_segments_of,
 )
 from densehash.index.tuning import Tuning, tune
+from densehash.locks import new_lock
 from densehash.rows import Rows
 from densehash.source import Source
-from densehash.store import Store
+from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
 from densehash.truth import METRICS
 
@@ -86,11 +87,12 @@ class Index:
     def __init__(self, state: State, store: Store | None = None) -> None:
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     # --- made ---------------------------------------------------------------------------------
 
     @classmethod
+    @lets_go
     def build(
         cls,
         X: VectorsLike,
@@ -150,20 +152,19 @@ class Index:
             check_new(names, len(vectors))
 
         def made(place: Place) -> State:
-            hashed = as_hashed(vectors, metric)
-            learnt = fitted(
-                hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose
-            )
-            suits, reason = kind_for(
-                kind,
-                Rows(hashed, verbose=verbose > 0),
-                learnt,
-                n_groups=n_groups,
-                n_tables=n_tables,
+            empty = empty_state(
+                as_hashed(vectors, metric),
+                partial(Rows, verbose=verbose > 0),
+                hasher=hasher,
+                n_bits=n_bits,
+                kind=kind,
+                options={"n_groups": n_groups, "n_tables": n_tables},
+                metric=metric,
+                id_type="int64" if names is None else type_of(names),
+                vector_type=vector_type,
                 random_state=random_state,
+                verbose=verbose,
             )
-            id_type = "int64" if names is None else type_of(names)
-            empty = State(learnt, suits, metric, id_type, vector_type, reason=reason)
             return with_rows(empty, vectors, names, verbose, place=place)
 
         if path is None:
@@ -177,11 +178,19 @@ class Index:
         return cls(with_segments_of(state, content), change.store)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
+    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open an index that was saved.
 
         The rows stay on the disk and are read as searches need them. What other processes change
         is seen after :meth:`refresh`, and by changes of this one.
+
+        Parameters
+        ----------
+        path : the folder
+        mmap : whether large files are mapped (default). A mapped file that somebody else cuts
+            shorter ends the process when the missing part is read, on every system. False reads
+            all files into memory and compares them with their checksums first: for folders that
+            others may cut, at the price of memory and of the time to read them.
 
         Raises
         ------
@@ -196,25 +205,43 @@ class Index:
         ...     len(Index.open(Path(folder, "eye.dh")))
         8
         """
-        store = Store.open(path, form=INDEX)
+        store = Store.open(path, form=INDEX, mapped=mmap)
         return cls(_state_at(store.path, store.content), store)
 
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
         """Write the index to a folder: all of it, or nothing.
 
         An index that is in the folder is replaced. This index stays what it was: one in memory
-        stays there. An index saves every change in the folder from which it was opened by itself.
+        stays there. An index saves every change in the folder from which it was opened by itself;
+        saved there once more, it is written again only if the folder holds it no longer.
 
         Parameters
         ----------
         path : a folder that is missing, empty, or an index
         verbose : 1 shows a bar while it takes long
+
+        Raises
+        ------
+        FileError : if it cannot be written, a file of this index is damaged, or others have
+            changed the index in the folder from which this one was opened
         """
-        if self._store is not None and os.path.realpath(path) == os.path.realpath(self._store.path):
-            return
+        is_own = self._store is not None and os.path.realpath(path) == os.path.realpath(
+            self._store.path
+        )
+        if self._store is not None and is_own:
+            found = self._store.found_there()
+            if found == "same":
+                return
+            if found == "changed":
+                raise FileError(
+                    f"{path} was changed since it was read here, and saving would undo that: "
+                    "refresh() takes the changes, or save to another folder"
+                )
         Store.create(
             path, content_of(self._state), form=INDEX, checked=CHECKED, verbose=verbose > 0
         )
+        if is_own:
+            self.refresh()
 
     def refresh(self) -> bool:
         """See what other processes have changed since; whether there was something.
@@ -428,8 +455,6 @@ class Index:
         def merged(state: State, place: Place) -> State:
             if len(state.segments) <= 1 and state.n_removed == 0:
                 return state
-            if self._store is not None:
-                self._store.verify()
             return replace(state, segments=state.merged(state.segments, place.put))
 
         self._change(merged)
@@ -540,7 +565,7 @@ class Index:
         limit = None if radius is None else check_radius(radius, how)
         own = self._check_own(exclude_self, len(asked))
         if not state.segments:
-            none = no_hits(state.id_type, len(asked), wanted, how)
+            none = no_hits(state, len(asked), wanted, how)
             if limit is None or k is not None:
                 return none
             zeros = np.zeros(len(asked) + 1, np.int64)
@@ -548,10 +573,9 @@ class Index:
         allowed = allowed_rows(state, filter)
         n = n_candidates(candidates, wanted, how, state)
         request = Request(wanted, n, how, allowed)
-        where = state.kind, state.segments
         if limit is not None and k is None:
-            return ranges_of(*where, asked, request, own=own, radius=limit)
-        return hits_of(*where, asked, request, own=own, radius=limit)
+            return ranges_of(state, asked, request, own=own, radius=limit)
+        return hits_of(state, asked, request, own=own, radius=limit)
 
     def neighbors_graph(
         self,
@@ -571,7 +595,7 @@ class Index:
         k : how many neighbours; a row is not its own
         mode : "connectivity" (ones) or "distance"
         candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
-            are compared by Hamming distance.
+            are compared by Hamming distance, in all groups, and multi takes no probes.
         verbose : 1 shows a bar while it takes long
 
         Returns
@@ -597,6 +621,15 @@ class Index:
             if rerank != "auto":
                 raise InputError("rerank must be None here: rows without vectors have no margins")
             how = None
+        visited = check_probes(probes, state)
+        if state.vector_type is None:
+            if probes is not None and self.kind == "multi":
+                raise InputError(
+                    f"probes is {probes}, but buckets are chosen by the margins of vectors, and "
+                    "this index keeps none: leave probes out, which searches codes exactly, or "
+                    "build the index with keep_vectors=True"
+                )
+            visited = None
         request = Request(
             n, n_candidates(candidates, n, how, state), how, allowed_rows(state, None)
         )
@@ -604,7 +637,7 @@ class Index:
             state,
             request,
             with_distances=mode == "distance",
-            probes=check_probes(probes, state),
+            probes=visited,
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
         )
@@ -714,7 +747,7 @@ class Index:
         where, ranks = locate(state, wanted)
         if bool((where < 0).any()):
             raise InputError(f"id {shown(wanted[int((where < 0).argmax())])!r} is not in the index")
-        found = np.empty((len(wanted), state.hasher.n_features_in_), state.vector_type)
+        found = np.empty((len(wanted), state.sketch.n_features), state.vector_type)
         for number, segment in enumerate(state.segments):
             here = where == number
             if segment.vectors is not None and here.any():
@@ -725,14 +758,17 @@ class Index:
 
     def __getstate__(self) -> dict[str, Any]:
         # An opened index travels as its path: other processes map the same files.
-        return {"state": self._state if self._store is None else None, "path": self.path}
+        if self._store is None:
+            return {"state": self._state, "path": None}
+        return {"path": self.path, "mmap": self._store.is_mapped}
 
     def __setstate__(self, parts: dict[str, Any]) -> None:
         if parts["path"] is None:
             self.__init__(parts["state"])  # type: ignore[misc]
         else:
-            self.__dict__.update(type(self).open(parts["path"]).__dict__)
+            self.__dict__.update(type(self).open(**parts).__dict__)
 
+    @lets_go
     def _change(self, make: Callable[[State, Place], State]) -> None:
         """Replace the state by what is made of the newest one; on disk first, if it is there."""
         with self._lock:

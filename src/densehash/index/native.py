@@ -35,6 +35,7 @@ from densehash.truth import METRICS
 __all__ = ["nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
 
 _MOST_K = 2**48
+_VECTOR_TYPES = tuple(map(np.dtype, VECTOR_TYPES))
 
 
 def nearest_groups(scores: ArrayLike, p: int, *, n_threads: int | None = None) -> NDArray[np.int32]:
@@ -190,7 +191,7 @@ def rerank(
     array([[2, 1]])
     """
     rows = _check_rows(as_array(vectors, "vectors"), "vectors")
-    if rows.dtype not in tuple(map(np.dtype, VECTOR_TYPES)) or rows.ndim != 2:
+    if rows.dtype not in _VECTOR_TYPES or rows.ndim != 2:
         raise InputError(
             "vectors must be float32, float16, uint8 or int8 of shape (n, d), "
             f"got {rows.dtype} of shape {rows.shape}"
@@ -311,4 +312,7 @@ def _check_rows(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _in_order(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    flags = array.flags
+    if array.dtype == dtype and flags.c_contiguous and flags.aligned:  # as nearly always
+        return array
     return np.require(array, dtype, ["C", "A"])

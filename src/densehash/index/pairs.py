@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.index.answers import neighbours, neighbours_within
-from densehash.index.ids import find, keys_of, no_ids, public_ids
-from densehash.index.kinds import Question
-from densehash.index.searching import Request
+from densehash.index.ids import find, no_ids, public_ids
+from densehash.index.ordering import order_of
+from densehash.index.question import Question, Request
 from densehash.index.state import State
 from densehash.progress import bar
 
@@ -72,9 +72,7 @@ def neighbors_graph(
         for own, asked in _questions(state, probes, n_threads):
             at, _ = find(all_ids, own)
             start = 0
-            for ids, distances, _ in neighbours(
-                state.kind, state.segments, asked, request, own=own
-            ):
+            for ids, distances, _ in neighbours(state, asked, request, own=own):
                 rows = at[start : start + len(ids)]
                 start += len(ids)
                 columns[rows] = find(all_ids, ids.reshape(-1))[0].reshape(ids.shape)
@@ -102,9 +100,7 @@ def near_duplicates(
     firsts, seconds, distances = [], [], []
     with bar("finding near-duplicates", state.n_live, shown=verbose) as advance:
         for own, asked in _questions(state, None, n_threads):
-            queries, ids, near = neighbours_within(
-                state.kind, state.segments, asked, request, radius=radius
-            )
+            queries, ids, near = neighbours_within(state, asked, request, radius=radius)
             mine = own[queries]
             # Candidates may find a pair from one of its ends only; codes find it from both.
             swapped = mine > ids
@@ -117,8 +113,7 @@ def near_duplicates(
         nothing = no_ids(state.id_type)
         return Pairs(public_ids(np.stack([nothing, nothing], axis=1)), np.empty(0, np.float32))
     one, two, near = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(distances)
-    one_keys, two_keys = keys_of(np.stack([one, two]))
-    order = np.lexsort((two_keys, one_keys, near))
+    order = order_of(near, one, two)
     one, two, near = one[order], two[order], near[order]
     new = np.ones(len(one), np.bool_)
     new[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
@@ -137,19 +132,20 @@ def _questions(
                 positions, ranks = positions[segment.live[ranks]], ranks[segment.live[ranks]]
             if len(positions) == 0:
                 continue
-            vectors = None
-            if segment.vectors is not None:
+            if segment.vectors is None:
+                vectors = state.sketch.vectors_of(segment, positions)
+            else:
                 vectors = segment.vectors[positions]
                 vectors = vectors if vectors.itemsize == 1 else vectors.astype(np.float32)
             yield (
                 segment.ids[ranks],
                 Question(
                     vectors,
-                    state.hasher,
+                    state.sketch.prepare,
                     metric=state.metric,
                     unit_rows=state.metric == "cosine",
                     probes=probes,
                     n_threads=n_threads,
-                    codes=segment.codes[positions],
+                    prepared=state.sketch.prepared_rows(segment, positions),
                 ),
             )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from densehash.source import Source
 from densehash.store import Change
 
-__all__ = ["MEMORY", "PIECE_BYTES", "Place", "in_memory", "on_disk"]
+__all__ = ["MEMORY", "PIECE_BYTES", "Place", "in_memory", "on_disk", "piece_rows"]
 
 PIECE_BYTES = 1 << 28
 """Of vectors, codes and ids that go to a file at a time."""
@@ -47,12 +47,24 @@ class Place(NamedTuple):
         """
         step = n_rows
         if self.piece_bytes is not None:
-            most = max(self.piece_bytes // bytes_a_row, 1)
+            most = piece_rows(bytes_a_row, self.piece_bytes)
             whole = _BLOCK_ROWS if most >= _BLOCK_ROWS else 1
-            n_pieces = max(-(-n_rows // (most // whole * whole)), 1)
+            n_pieces = max(-(-n_rows // most), 1)
             step = -(-n_rows // (n_pieces * whole)) * whole
         for start in range(0, n_rows, max(step, 1)):
             yield start, min(start + step, n_rows)
+
+
+def piece_rows(bytes_a_row: int, piece_bytes: int) -> int:
+    """Rows of the largest piece; where rows come in several, all but the last have half of them.
+
+    Examples
+    --------
+    >>> piece_rows(520, PIECE_BYTES), piece_rows(8, 3200)
+    (516096, 400)
+    """
+    most = max(piece_bytes // bytes_a_row, 1)
+    return most // _BLOCK_ROWS * _BLOCK_ROWS if most >= _BLOCK_ROWS else most
 
 
 def in_memory(array: NDArray[Any] | Source, name: str) -> NDArray[Any]:  # noqa: ARG001

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.bits import MAX_BITS
 from densehash.checks import check_choice, check_integer, check_threads, check_vectors
 from densehash.errors import InputError
-from densehash.index.kinds import Flat, Question
+from densehash.index.kinds import KINDS
+from densehash.index.question import Question
 from densehash.index.state import State
 from densehash.source import Source
 from densehash.truth import METRICS
@@ -29,6 +30,7 @@ __all__ = [
 USUAL_K = 10
 """How many neighbours are found where nothing is said."""
 
+_COMPARED = {("u", 1), ("i", 1), ("f", 4), ("f", 8)}  # uint8, int8, float32 and float64
 _LARGEST = np.finfo(np.float32).max
 _FEWEST_CANDIDATES, _MOST_CANDIDATES = 100, 2000
 
@@ -61,7 +63,7 @@ def check_radius(radius: float, rerank: str | None) -> float:
 
 
 def check_rerank(rerank: str | None, state: State) -> str | None:
-    """By what candidates are re-ranked: "exact", "asymmetric" or None.
+    """By what candidates are re-ranked: "exact", a way of the sketch's own, or None.
 
     Examples
     --------
@@ -71,13 +73,14 @@ def check_rerank(rerank: str | None, state: State) -> str | None:
     """
     if rerank is None:
         return None
-    check_choice(rerank, "rerank", ("auto", "exact", "asymmetric"))
+    own = state.sketch.reranks
+    check_choice(rerank, "rerank", ("auto", "exact", *own))
     if rerank == "auto":
-        return "asymmetric" if state.vector_type is None else "exact"
+        return "exact" if state.vector_type is not None else next(iter(own), None)
     if rerank == "exact" and state.vector_type is None:
         raise InputError(
-            "this index keeps no vectors to re-rank by: search with rerank='asymmetric' or None, "
-            "or build it with keep_vectors=True"
+            "this index keeps no vectors to re-rank by: search with "
+            f"rerank={' or '.join([*map(repr, own), 'None'])}, or build it with keep_vectors=True"
         )
     return rerank
 
@@ -93,8 +96,9 @@ def check_probes(probes: int | None, state: State) -> int | None:
     """
     if probes is None:
         return state.settings.probes
-    if isinstance(state.kind, Flat):
-        raise InputError("probes are for the grouped and multi kinds, this one is flat")
+    if not state.kind.takes_probes:
+        those = " and ".join(kind.name for kind in KINDS.values() if kind.takes_probes)
+        raise InputError(f"probes are for the {those} kinds, this one is {state.kind.name}")
     return check_integer(probes, "probes", 1)
 
 
@@ -139,18 +143,16 @@ def question_of(
     2
     """
     vectors = np.asarray(check_vectors(Q, "Q")[:])
-    if vectors.shape[1] != state.hasher.n_features_in_:
-        raise InputError(
-            f"Q has {vectors.shape[1]} features, the index {state.hasher.n_features_in_}"
-        )
+    if vectors.shape[1] != state.sketch.n_features:
+        raise InputError(f"Q has {vectors.shape[1]} features, the index {state.sketch.n_features}")
     if metric is not None:
         check_choice(metric, "metric", METRICS)
-    if vectors.dtype.name not in ("uint8", "int8", "float32", "float64"):
+    if (vectors.dtype.kind, vectors.dtype.itemsize) not in _COMPARED:
         vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
     _check_numbers(vectors)
     return Question(
         np.ascontiguousarray(vectors),
-        state.hasher,
+        state.sketch.prepare,
         metric=metric or state.metric,
         unit_rows=state.metric == "cosine",
         probes=check_probes(probes, state),

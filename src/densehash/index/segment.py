@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,9 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 from densehash.index.gathering import Gathered
+from densehash.locks import cached_property
 from densehash.source import Source
+from densehash.store.maps import check_unchanged
 
 __all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "joined"]
 
@@ -33,22 +34,22 @@ class Rowset(NamedTuple):
     Attributes
     ----------
     ids : int64 or bytes array (n,)
-    codes : uint8 (n, width), or a Source of them
+    columns : by name, what a sketch keeps of rows: arrays of n rows, or Sources of them
     vectors : array (n, d), a Source, or None
     labels : integers (n,), the group of each row, or None where the kind has no groups
     """
 
     ids: NDArray[Any]
-    codes: NDArray[np.uint8] | Source
+    columns: Mapping[str, NDArray[Any] | Source]
     vectors: NDArray[Any] | Source | None
     labels: NDArray[np.integer] | None
 
     def take(self, which: NDArray[np.bool_]) -> Rowset:
-        """Some of the rows; codes and vectors are read later."""
+        """Some of the rows; columns and vectors are read later."""
         numbers = np.flatnonzero(which).astype(np.uint32)  # MOST_ROWS fit
         return Rowset(
             self.ids[which],
-            Gathered([self.codes], numbers),
+            {name: Gathered([column], numbers) for name, column in self.columns.items()},
             None if self.vectors is None else Gathered([self.vectors], numbers),
             None if self.labels is None else self.labels[which],
         )
@@ -58,20 +59,20 @@ class Rowset(NamedTuple):
 class Segment:
     """Rows in the order of a kind.
 
-    A row's *rank* is its place among the ids, which rise; its *position* is its place among codes
-    and vectors. They differ only where a kind lays rows out in an order of its own.
+    A row's *rank* is its place among the ids, which rise; its *position* is its place in columns
+    and among vectors. They differ only where a kind lays rows out in an order of its own.
 
     Attributes
     ----------
     ids : int64 or bytes array (n,), rising: by rank
-    codes : uint8 (n, width): by position
+    columns : by name, what a sketch keeps of rows: by position
     vectors : float32, float16, uint8 or int8 (n, d): by position; or None
     extra : arrays of the kind, by name; ``ranks``, uint32 (n,), the rank at each position, is one
     removed : uint32 (m,), rising: ranks of rows that are gone
     """
 
     ids: NDArray[Any]
-    codes: NDArray[np.uint8]
+    columns: Mapping[str, NDArray[Any]]
     vectors: NDArray[Any] | None
     extra: Mapping[str, NDArray[Any]]
     removed: NDArray[np.uint32] = field(default_factory=_none_removed)
@@ -101,8 +102,13 @@ class Segment:
     @property
     def n_bytes(self) -> int:
         """Bytes of all arrays but the vectors."""
-        arrays = (self.ids, self.codes, self.removed, *self.extra.values())
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self.arrays if array is not self.vectors)
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """All there are."""
+        vectors = [] if self.vectors is None else [self.vectors]
+        return [self.ids, *self.columns.values(), *vectors, self.removed, *self.extra.values()]
 
     @cached_property
     def live(self) -> NDArray[np.bool_] | None:
@@ -148,30 +154,44 @@ class Segment:
         return replace(self, removed=removed)
 
     def rows(self, labels: NDArray[np.integer] | None) -> Rowset:
-        """The rows that are there, by position; ``labels`` (n,) are their groups, by position."""
+        """The rows that are there, to be copied.
+
+        Maps of files are compared with their checksums: a copy gets a checksum of its own, under
+        which damage would never be found.
+
+        Parameters
+        ----------
+        labels : integers (n,), the group of the row at each position; None where there are none
+
+        Raises
+        ------
+        FileError : if a file is damaged
+        """
+        for array in self.arrays:
+            check_unchanged(array)
         ranks = self.rank_at(np.arange(self.n_rows))
         ids = self.ids if self.ranks is None else self.ids[ranks]
-        rows = Rowset(ids, self.codes, self.vectors, labels)
+        rows = Rowset(ids, self.columns, self.vectors, labels)
         return rows if self.live is None else rows.take(self.live[ranks])
 
 
 def joined(parts: list[Rowset]) -> Rowset:
-    """Rows one below the other; codes and vectors are read later.
+    """Rows one below the other; columns and vectors are read later.
 
     Examples
     --------
-    >>> part = Rowset(np.array([1]), np.zeros((1, 2), np.uint8), None, None)
-    >>> joined([part, part]).codes.shape
+    >>> part = Rowset(np.array([1]), {"codes": np.zeros((1, 2), np.uint8)}, None, None)
+    >>> joined([part, part]).columns["codes"].shape
     (2, 2)
     """
     if len(parts) == 1:
         return parts[0]
     if sum(len(part.ids) for part in parts) > MOST_ROWS:
         raise InputError(f"a segment has at most {MOST_ROWS:,} rows")
-    ids, codes, vectors, labels = zip(*parts, strict=True)
+    ids, columns, vectors, labels = zip(*parts, strict=True)
     return Rowset(
         np.concatenate(ids),
-        Gathered(codes),
+        {name: Gathered([part[name] for part in columns]) for name in columns[0]},
         None if parts[0].vectors is None else Gathered(vectors),
         None if parts[0].labels is None else np.concatenate(labels),
     )

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.bits import bytes_for
 from densehash.checks import check_choice, check_integer
 from densehash.errors import DensehashError, FileError
 from densehash.hashers import Hasher
-from densehash.hashers.state import hasher_of, state_of
+from densehash.index import placing
 from densehash.index.gathering import Gathered
-from densehash.index.grouping import Centers
 from densehash.index.ids import IdType
-from densehash.index.kinds import Flat, Grouped, Kind, Multi
-from densehash.index.kinds.kind import check_stored
+from densehash.index.kinds import Kind, kind_from
 from densehash.index.placing import Put, in_memory
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
+from densehash.index.sketches import Sketch, sketch_from, sketch_of
+from densehash.index.stored import check_stored
+from densehash.locks import cached_property
 from densehash.truth import METRICS
 
 __all__ = [
@@ -35,9 +35,6 @@ __all__ = [
 CHECKED = ("hasher", "kind_settings")
 """Parts of the content whose checksums are looked at whenever an index is opened."""
 
-# Small segments are merged when rows are added, so that there are never many of them.
-_MOST_MERGED = 2**16
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -45,7 +42,7 @@ class Settings:
 
     Attributes
     ----------
-    candidates : how many Hamming neighbours are re-ranked; None suits them to the rows
+    candidates : how many candidates are re-ranked; None suits them to the rows
     probes : how many groups, or buckets of each table, are visited; None is the kind's default
     """
 
@@ -59,12 +56,12 @@ class State:
 
     Attributes
     ----------
-    hasher : fitted
-    kind : how rows are laid out and found
+    hasher : fitted: what the sketch goes by
+    kind : where rows lie, and which of them a query visits
     metric : "l2", "cosine" or "ip"
     id_type : "int64" or "string"
     vector_type : one of VECTOR_TYPES, or None where vectors are not kept
-    segments : rows, the oldest segment first; none is empty
+    segments : rows; none is empty
     next_id : the first number that was never an id
     reason : why this kind was chosen
     settings : how a search goes where it is not told
@@ -80,6 +77,11 @@ class State:
     reason: str = ""
     settings: Settings = field(default_factory=Settings)
 
+    @cached_property
+    def sketch(self) -> Sketch:
+        """What is kept of a row, and how rows are ranked by it."""
+        return sketch_of(self.hasher)
+
     @property
     def n_live(self) -> int:
         """Rows that are there."""
@@ -94,11 +96,10 @@ class State:
     def about(self) -> dict[str, Any]:
         """What is the same for all of its rows, as plain values."""
         return {
-            "features": self.hasher.n_features_in_,
+            "features": self.sketch.n_features,
             "kind": self.kind.name,
             "reason": self.reason,
-            "hasher": type(self.hasher).__name__,
-            "bits": self.hasher.n_bits_,
+            **self.sketch.about,
             "metric": self.metric,
             "ids": self.id_type,
             "vectors": self.vector_type,
@@ -108,14 +109,13 @@ class State:
         """An index of so many rows, in a line."""
         vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
         return (
-            f"{self.kind.name}, {n_rows:,} rows, {self.hasher.n_bits_} bits of "
-            f"{type(self.hasher).__name__}, {vectors}, {self.metric}"
+            f"{self.kind.name}, {n_rows:,} rows, {self.sketch.in_words}, {vectors}, {self.metric}"
         )
 
     def bytes_a_row(self, id_bytes: int) -> int:
-        """Bytes of an id, a code and a kept vector."""
+        """Bytes of an id, of what the sketch keeps, and of a kept vector."""
         kept = 0 if self.vector_type is None else np.dtype(self.vector_type).itemsize
-        return id_bytes + bytes_for(self.hasher.n_bits_) + self.hasher.n_features_in_ * kept
+        return id_bytes + self.sketch.bytes_a_row + self.sketch.n_features * kept
 
     def segment_of(self, rows: Rowset, put: Put = in_memory) -> Segment:
         """A segment of rows, which come in any order; their ids differ."""
@@ -127,11 +127,11 @@ class State:
         ranks = self.kind.arrange(labels)
         if ranks is not None:  # large arrays move once, not first by id and then by the kind
             order = ranks if order is None else order[ranks]
-        codes, vectors = rows.codes, rows.vectors
+        columns, vectors = rows.columns, rows.vectors
         if order is not None:
-            codes = Gathered([codes], order)
+            columns = {name: Gathered([column], order) for name, column in columns.items()}
             vectors = None if vectors is None else Gathered([vectors], order)
-        placed = put(codes, "codes")
+        placed = self.sketch.placed(columns, put)
         return Segment(
             put(ids, "ids"),
             placed,
@@ -148,15 +148,36 @@ class State:
         return (self.segment_of(joined(parts), put),) if parts else ()
 
     def with_rows(self, rows: Rowset, next_id: int, put: Put = in_memory) -> State:
-        """The index with more rows."""
+        """The index with more rows, of which small segments are merged with them.
+
+        A segment is large from half a piece of a build on, 128 MB, and its rows stay where they
+        are. Of the small ones, all from the first that has no more rows than those behind it,
+        the new ones included, become one. After that each has more than all behind it: so many
+        times two is less than a large one, and there are log2 of its rows, plus one, at most.
+        A row that moves comes to a segment of at least twice the rows: its old one was the first,
+        with no more than what is added to it, or behind a first that had more than all of these.
+        So a row moves log2 times at most, too; where rows were removed, each of them has paid for
+        one more that moves. All this counts rows that are there.
+        """
         if len(rows.ids) == 0:
             return self
-        segments, new = [s for s in self.segments if s.n_live], rows
-        # Rows are moved log(n) times at most, and never those of large segments.
-        while segments and segments[-1].n_live <= len(new.ids) <= _MOST_MERGED:
-            last = segments.pop()
-            new = joined([last.rows(self.kind.labels_of(last)), new])
-        return replace(self, segments=(*segments, self.segment_of(new, put)), next_id=next_id)
+        there = [segment for segment in self.segments if segment.n_live]
+        kept, merged = there, [rows]
+        if not self._is_large(len(rows.ids), rows.ids):
+            large = [s for s in there if self._is_large(s.n_live, s.ids)]
+            small = [s for s in there if not self._is_large(s.n_live, s.ids)]
+            first, n_behind = len(small), len(rows.ids)
+            for at in reversed(range(len(small))):
+                if small[at].n_live <= n_behind:
+                    first = at
+                n_behind += small[at].n_live
+            kept = large + small[:first]
+            merged = [*(s.rows(self.kind.labels_of(s)) for s in small[first:]), rows]
+        new = self.segment_of(joined(merged), put)
+        return replace(self, segments=(*kept, new), next_id=next_id)
+
+    def _is_large(self, n_rows: int, ids: NDArray[Any]) -> bool:
+        return 2 * n_rows >= placing.piece_rows(self.bytes_a_row(ids.itemsize), placing.PIECE_BYTES)
 
 
 def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -175,17 +196,13 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
     'flat'
     """
     if unchanged is None:
-        hasher = state_of(state.hasher)
-        unchanged = {
-            "kind_settings": dict(state.kind.settings()),
-            "hasher": {"description": hasher.description, "arrays": hasher.arrays},
-        }
+        unchanged = {"kind_settings": dict(state.kind.settings()), **state.sketch.settings()}
     return {
         "kind": state.kind.name,
         "kind_settings": unchanged["kind_settings"],
         "metric": state.metric,
-        "n_bits": state.hasher.n_bits_,
-        "n_features": state.hasher.n_features_in_,
+        "n_bits": state.sketch.n_bits,
+        "n_features": state.sketch.n_features,
         "ids": state.id_type,
         "vectors": state.vector_type,
         "next_id": state.next_id,
@@ -200,7 +217,7 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
 
 
 def _content_of_segment(segment: Segment) -> dict[str, Any]:
-    content: dict[str, Any] = {"ids": segment.ids, "codes": segment.codes}
+    content: dict[str, Any] = {"ids": segment.ids, **segment.columns}
     if segment.vectors is not None:
         content["vectors"] = segment.vectors
     if len(segment.removed):
@@ -243,17 +260,19 @@ def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
 
 
 def _state_from(content: Mapping[str, Any]) -> State:
-    hasher = hasher_of(content["hasher"]["description"], content["hasher"]["arrays"])
-    for name, there in (("n_bits", hasher.n_bits_), ("n_features", hasher.n_features_in_)):
-        if content[name] != there:
-            raise FileError(f"{name} is {content[name]} but the hasher has {there}")
+    sketch = sketch_from(content)
     check_choice(content["metric"], "metric", METRICS)
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
         check_choice(content["vectors"], "vectors", VECTOR_TYPES)
-    kind = _kind_from(content["kind"], content["kind_settings"], hasher)
+    kind = kind_from(
+        content["kind"],
+        content["kind_settings"],
+        n_bits=sketch.n_bits,
+        n_features=sketch.n_features,
+    )
     state = State(
-        hasher,
+        sketch.learnt,
         kind,
         content["metric"],
         content["ids"],
@@ -275,42 +294,25 @@ def _state_from(content: Mapping[str, Any]) -> State:
     return replace(state, segments=segments)
 
 
-def _kind_from(name: str, settings: Mapping[str, Any], hasher: Hasher) -> Kind:
-    if name == Flat.name:
-        return Flat()
-    if name == Multi.name:
-        n_tables = settings["n_tables"]
-        if n_tables is not None:
-            check_integer(n_tables, "n_tables", 1, hasher.n_bits_)
-        return Multi(hasher.n_bits_, n_tables)
-    if name == Grouped.name:
-        centers, shift = settings["centers"], settings["shift"]
-        d = hasher.n_features_in_
-        check_stored(centers, "centers", np.float32, (None, d))
-        check_stored(shift, "shift", np.float64, (d,))
-        return Grouped(Centers(centers, shift))
-    raise FileError(f"there is no kind {name!r} of index")
-
-
 def _segment_from(part: Mapping[str, Any], state: State) -> Segment:
-    ids, codes = part["ids"], part["codes"]
+    ids = part["ids"]
     id_type = np.int64 if state.id_type == "int64" else np.bytes_
     check_stored(ids, "ids", id_type, (None,))
     n = len(ids)
     if not 1 <= n <= MOST_ROWS:
         raise FileError(f"a segment has {n} rows, expected 1 to {MOST_ROWS}")
-    check_stored(codes, "codes", np.uint8, (n, bytes_for(state.hasher.n_bits_)))
+    columns = state.sketch.checked(part, n)
     vectors = part["vectors"] if state.vector_type is not None else None
     if vectors is not None:
-        shape = (n, state.hasher.n_features_in_)
+        shape = (n, state.sketch.n_features)
         check_stored(vectors, "vectors", np.dtype(str(state.vector_type)).type, shape)
     removed = part.get("removed", np.empty(0, np.uint32))
     check_stored(removed, "removed", np.uint32, (None,))
     if len(removed) and (removed[-1] >= n or not bool((removed[:-1] < removed[1:]).all())):
         raise FileError("the removed rows of a segment are not rising, or beyond its rows")
     extra = {name: part[name] for name in state.kind.extra_names}
-    known = {"ids", "codes", "vectors", "removed", *extra}
+    known = {"ids", *columns, "vectors", "removed", *extra}
     if not set(part) <= known or ("vectors" in part) != (vectors is not None):
         raise FileError(f"a segment has {', '.join(sorted(part))}; known are {', '.join(known)}")
     state.kind.check_extra(extra, n)
-    return Segment(ids, codes, vectors, extra, removed)
+    return Segment(ids, columns, vectors, extra, removed)

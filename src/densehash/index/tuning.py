@@ -12,10 +12,10 @@ from densehash.checks import check_positive
 from densehash.errors import InputError
 from densehash.index.answers import hits_of
 from densehash.index.ids import find
-from densehash.index.kinds import Grouped, Question
-from densehash.index.native import rerank
-from densehash.index.searching import Request, as_compared, candidates_of, merged, named
+from densehash.index.question import Question, Request
+from densehash.index.searching import candidates_of, exactly, merged, named
 from densehash.index.segment import Segment
+from densehash.index.sketches import Candidates
 from densehash.index.state import State
 from densehash.progress import steps
 from densehash.truth import nearest
@@ -32,7 +32,7 @@ class Setting(NamedTuple):
 
     Attributes
     ----------
-    candidates : how many Hamming neighbours are re-ranked
+    candidates : how many candidates are re-ranked
     probes : how many groups are visited; None where the kind has none
     recall : the share of the true neighbours that were found
     queries_per_second : with the threads that were asked for
@@ -95,13 +95,13 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
     most = min(state.n_live, _MOST_CANDIDATES)
     measured: list[Setting] = []
     missed = 0.0
-    ladder = _probes(state)
+    ladder = state.kind.probes_to_try()
     with steps(float(len(ladder)), shown=verbose) as begin:
         for probes in ladder:
             with begin("measuring" if probes is None else f"measuring {probes} probes", 1.0):
                 question = asked.probing(probes)
                 everything = Request(k, most, None, allowed)
-                found = candidates_of(state.kind, state.segments, question, everything)
+                found = candidates_of(state, question, everything)
                 places = _places(named(state.segments, found), found.there, true_ids)
                 n, reached = _fewest(places, recall, k, most)
                 if reached < recall:
@@ -120,41 +120,20 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
     return Tuning(*fastest, measured=tuple(measured))
 
 
-def _probes(state: State) -> list[int | None]:
-    """Numbers of probes to try: each half as many again as the one before."""
-    if not isinstance(state.kind, Grouped):
-        return [None]
-    n_groups, ladder, probes = len(state.kind.centers), [], 1
-    while probes < n_groups:
-        ladder.append(probes)
-        probes = max(probes + 1, probes * 3 // 2)
-    return [*ladder, n_groups]
-
-
 def _true_ids(state: State, asked: Question, k: int) -> NDArray[Any]:
     """Ids of the k true neighbours of each query, (q, k)."""
     parts = [_nearest_in(segment, asked, k) for segment in state.segments]
     return named(state.segments, merged(state.segments, parts, k))
 
 
-def _nearest_in(
-    segment: Segment, asked: Question, k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _nearest_in(segment: Segment, asked: Question, k: int) -> Candidates:
     positions = np.arange(segment.n_rows)
     vectors = segment.kept
     if segment.live is not None:
         positions = positions[segment.live[segment.rank_at(positions)]]
         vectors = vectors[positions]
     near = nearest(asked.vectors, vectors, k=min(k, len(positions)), metric=asked.metric)
-    return rerank(
-        as_compared(asked, segment),
-        segment.kept,
-        positions[near],
-        segment.ranks,
-        k,
-        metric=asked.metric,
-        n_threads=asked.n_threads,
-    )
+    return exactly(segment, asked, positions[near], k)
 
 
 def _places(
@@ -183,6 +162,6 @@ def _speed(state: State, asked: Question, request: Request) -> float:
     best = np.inf
     for _ in range(_REPEATS):
         begun = time.perf_counter()
-        hits_of(state.kind, state.segments, asked.probing(asked.probes), request)
+        hits_of(state, asked.probing(asked.probes), request)
         best = min(best, time.perf_counter() - begun)
     return len(asked) / best

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from densehash.checks import check_choice, check_integer, check_vectors
 from densehash.datasets import DataSet
 from densehash.errors import InputError
+from densehash.locks import cached_property
 from densehash.paper.view import View
 from densehash.rows.mapped import unmapped
 from densehash.source import Source

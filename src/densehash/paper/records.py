@@ -51,7 +51,7 @@ class Records:
         self._path = path
         self._by_key: dict[str, Record] = {}
         self.passed_over = 0
-        if path is not None and path.exists():
+        if path is not None:
             self._read(path)
 
     def __len__(self) -> int:
@@ -68,6 +68,8 @@ class Records:
                         self._by_key[_name(found["key"])] = found["measured"]
                     except (ValueError, KeyError, TypeError):
                         self.passed_over += 1
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from None
         if not last.endswith(b"\n"):  # cut while it was written: the next line begins a new one

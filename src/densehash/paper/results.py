@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash import metrics
+from densehash.locks import cached_property
 from densehash.paper.records import Record, Records, unpack_array
 from densehash.paper.runs import Run
 

@@ -10,7 +10,7 @@ import copy
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import dask
@@ -20,6 +20,7 @@ from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from densehash.errors import InputError
+from densehash.locks import cached_property
 from densehash.rows.local import Floats, Rows, float_type, tree_reduce
 
 __all__ = ["DaskRows", "Part", "compute", "current_client"]
@@ -116,7 +117,7 @@ class DaskRows(Rows):
             )
 
     @cached_property
-    def n_rows(self) -> int:  # type: ignore[override]
+    def n_rows(self) -> int:
         """Rows of all chunks."""
         self.check_not_empty()
         return sum(self.lengths)

@@ -1,5 +1,8 @@
 """A folder of arrays that changes as a whole or not at all: ``docs/format.md`` has every byte."""
 
-from densehash.store.folder import Change, Store, verify
+from densehash.disk import lets_go
+from densehash.store.changing import Change
+from densehash.store.folder import Store
+from densehash.store.reading import verify
 
-__all__ = ["Change", "Store", "verify"]
+__all__ = ["Change", "Store", "lets_go", "verify"]

@@ -7,11 +7,10 @@ the shape in the manifest, and allocates nothing because of what a file says.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,8 +21,17 @@ from densehash import disk
 from densehash.errors import FileError, InputError
 from densehash.source import Source
 from densehash.store.manifest import HEADER_BYTES, Entry, item_size
+from densehash.store.maps import Origin, map_file, origin_of
 
-__all__ = ["check_file", "header_of", "open_array", "open_regular", "plan_array", "write_array"]
+__all__ = [
+    "check_file",
+    "header_of",
+    "open_array",
+    "open_regular",
+    "plan_array",
+    "unreadable",
+    "write_array",
+]
 
 Array: TypeAlias = NDArray[Any] | Source
 
@@ -92,6 +100,10 @@ def write_array(folder: Path, entry: Entry, array: Array, advance: Callable[[int
     -------
     The entry with the checksum
 
+    Raises
+    ------
+    FileError : if it cannot be written, or the array is a map of a file that is damaged
+
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
@@ -110,16 +122,21 @@ def write_array(folder: Path, entry: Entry, array: Array, advance: Callable[[int
             digest.update(block)
             advance(len(block))
         disk.sync(file)
+    origin = origin_of(array)
+    if origin is not None and origin.sha256 != digest.hexdigest():
+        raise origin.damaged()  # a copy would hide it
     return entry._replace(sha256=digest.hexdigest())
 
 
-def open_array(folder: Path, entry: Entry) -> NDArray[Any]:
-    """The array of a file: read and checked, or mapped, as its entry says.
+def open_array(folder: Path, entry: Entry, *, mapped: bool = True) -> NDArray[Any]:
+    """The array of a file: read and checked, or mapped.
 
     Parameters
     ----------
     folder : where
     entry : from a manifest that was checked
+    mapped : whether files that the entry does not call checked are mapped; False reads them all
+        into memory, and checks them
 
     Returns
     -------
@@ -138,23 +155,23 @@ def open_array(folder: Path, entry: Entry) -> NDArray[Any]:
     densehash.errors.FileError: 0123456789abcdef-x.npy cannot be read: No such file or directory
     """
     path = folder / entry.file
-    header = header_of(entry.dtype, entry.shape)
+    origin = Origin(path, entry.sha256)
     descriptor = _open_entry(path, entry)
-    buffer: bytes | mmap.mmap
+    buffer: Any
     try:
-        if entry.checked:
+        if entry.checked or not mapped:
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 buffer = file.read(entry.n_bytes)
             if hashlib.sha256(buffer).hexdigest() != entry.sha256:
-                raise _wrong_checksum(path)
+                raise origin.damaged()
         else:
-            buffer = _map(descriptor, entry.n_bytes)
-        if buffer[:HEADER_BYTES] != header:
+            buffer = map_file(descriptor, entry.n_bytes, origin)
+        if memoryview(buffer)[:HEADER_BYTES] != header_of(entry.dtype, entry.shape):
             raise _wrong_header(path, entry)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
     finally:
-        os.close(descriptor)
+        _close(descriptor)
     return np.ndarray(entry.shape, np.dtype(entry.dtype), buffer, HEADER_BYTES)
 
 
@@ -199,9 +216,9 @@ def check_file(folder: Path, entry: Entry, advance: Callable[[int], None]) -> No
                     break
                 advance(len(block))
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     if digest.hexdigest() != entry.sha256:
-        raise _wrong_checksum(path)
+        raise Origin(path, entry.sha256).damaged()
 
 
 def open_regular(path: Path) -> tuple[int, int]:
@@ -222,28 +239,43 @@ def open_regular(path: Path) -> tuple[int, int]:
         if path.is_symlink():  # where the system cannot refuse it below
             raise FileError(f"{path} is a link, and links are not followed")
         descriptor = os.open(path, _READ_FLAGS)
-        found = os.fstat(descriptor)
     except OSError as error:
-        raise _unreadable(path, error) from error
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise FileError(f"{path} is not a regular file")
+        raise unreadable(path, error) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(f"{path} is not a regular file")
+    except OSError as error:
+        _close(descriptor)
+        raise unreadable(path, error) from error
     return descriptor, found.st_size
+
+
+def unreadable(path: Path, error: OSError) -> FileError:
+    """What to say of a file that cannot be read.
+
+    Examples
+    --------
+    >>> unreadable(Path("a.npy"), OSError(5, "Input/output error"))
+    FileError('a.npy cannot be read: Input/output error')
+    """
+    if isinstance(error, FileError):
+        return error
+    return FileError(f"{path} cannot be read: {error.strerror or error}")
 
 
 def _open_entry(path: Path, entry: Entry) -> int:
     descriptor, size = open_regular(path)
     if size != entry.n_bytes:
-        os.close(descriptor)
+        _close(descriptor)
         raise FileError(f"{path} has {size} bytes, expected {entry.n_bytes}")
     return descriptor
 
 
-def _map(descriptor: int, size: int) -> mmap.mmap:
-    if sys.version_info >= (3, 13) and sys.platform != "win32":
-        # A map needs no open file; there may be many maps, and only so many open files.
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+def _close(descriptor: int) -> None:
+    """Close a file that was read: what the disk says to that changes nothing."""
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _blocks(entry: Entry, array: Array) -> Iterator[memoryview]:
@@ -263,18 +295,7 @@ def _blocks(entry: Entry, array: Array) -> Iterator[memoryview]:
             yield part.reshape(-1).view(np.uint8).data
 
 
-def _unreadable(path: Path, error: Exception) -> FileError:
-    if isinstance(error, FileError):
-        return error
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return FileError(f"{path} cannot be read: {reason}")
-
-
 def _wrong_header(path: Path, entry: Entry) -> FileError:
     return FileError(
         f"{path} is damaged: it does not begin as an array {entry.dtype} of shape {entry.shape}"
     )
-
-
-def _wrong_checksum(path: Path) -> FileError:
-    return FileError(f"{path} is damaged: its checksum is not the one in the manifest")

@@ -253,10 +253,11 @@ def decode(data: bytes, path: Path) -> Manifest:
         manifest = Manifest(generation, _read(content, ("content",)), form)
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
-    files = [entry.file for entry in entries_of(manifest.content)]
-    if len(set(files)) < len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise FileError(f"{path} names {twice} more than once")
+    seen: set[str] = set()
+    for entry in entries_of(manifest.content):
+        if entry.file in seen:
+            raise FileError(f"{path} names {entry.file} more than once")
+        seen.add(entry.file)
     return manifest
 
 

@@ -1,8 +1,9 @@
-"""Kinds of index: one interface, one file each."""
+"""Kinds: where rows lie, and which of them a query visits; one interface, one file each."""
 
 from densehash.index.kinds.flat import Flat
 from densehash.index.kinds.grouped import Grouped
-from densehash.index.kinds.kind import Candidates, Kind, Question, scan
+from densehash.index.kinds.kind import Kind
 from densehash.index.kinds.multi import Multi
+from densehash.index.kinds.registry import KINDS, kind_from
 
-__all__ = ["Candidates", "Flat", "Grouped", "Kind", "Multi", "Question", "scan"]
+__all__ = ["KINDS", "Flat", "Grouped", "Kind", "Multi", "kind_from"]

@@ -1,4 +1,4 @@
-"""The grouped kind: codes lie by group, and a query visits the nearest groups only."""
+"""The grouped kind: rows lie by group, and a query visits the nearest groups only."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from densehash.checks import check_chance, check_integer
 from densehash.errors import FileError
-from densehash.index.grouping import Centers
-from densehash.index.kinds.kind import (
-    Allowed,
-    Candidates,
-    Kind,
-    Question,
-    check_stored,
-    scan,
-)
-from densehash.index.native import nearest_groups, top_k_in_groups
+from densehash.index.grouping import Centers, n_groups_for
+from densehash.index.kinds.kind import Kind
+from densehash.index.native import nearest_groups
+from densehash.index.question import Question
 from densehash.index.segment import Segment
-from densehash.rows import Floats
+from densehash.index.stored import check_stored
+from densehash.index.visits import Groups
+from densehash.rows import Floats, Rows
 
 __all__ = ["Grouped"]
 
@@ -28,7 +26,7 @@ _SHARE = 1 / 24  # of the groups are visited, where nothing else is said
 
 
 class Grouped(Kind):
-    """Codes and vectors stored by k-means group; for millions of rows and the highest speed.
+    """What is kept of rows lies by k-means group; for millions of rows and the highest speed.
 
     All segments share the groups, so that the groups a query visits, and with them its answer,
     do not depend on how rows are spread over segments.
@@ -40,14 +38,45 @@ class Grouped(Kind):
 
     name: ClassVar[str] = "grouped"
     extra_names: ClassVar[tuple[str, ...]] = ("limits", "ranks")
+    options: ClassVar[tuple[str, ...]] = ("n_groups",)
+    takes_probes: ClassVar[bool] = True
 
     def __init__(self, centers: Centers) -> None:
         self.centers = centers
 
-    @property
-    def numbers_a_query(self) -> int:
-        """A score for each group."""
-        return len(self.centers)
+    @classmethod
+    def learn(
+        cls,
+        rows: Rows,
+        options: Mapping[str, int],
+        *,
+        n_bits: int,  # noqa: ARG003
+        random_state: int | RandomState | None,
+    ) -> Grouped:
+        """Groups of rows: ``n_groups`` of them, or about 1.3 times the root of the rows."""
+        n = options.get("n_groups", n_groups_for(rows.n_rows))
+        check_integer(n, "n_groups", 1, rows.n_rows)
+        return cls(Centers.learn(rows, n, check_chance(random_state)))
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Mapping[str, Any],
+        *,
+        n_bits: int,  # noqa: ARG003
+        n_features: int,
+    ) -> Grouped:
+        """Groups of the centres in a file."""
+        centers, shift = settings["centers"], settings["shift"]
+        check_stored(centers, "centers", np.float32, (None, n_features))
+        check_stored(shift, "shift", np.float64, (n_features,))
+        if len(centers) == 0:
+            raise FileError("centers are none, expected at least one")
+        return cls(Centers(centers, shift))
+
+    def settings(self) -> Mapping[str, Any]:
+        """The centres of the groups."""
+        return {"centers": self.centers.centers, "shift": self.centers.shift}
 
     @property
     def numbers_a_row(self) -> int:
@@ -64,7 +93,7 @@ class Grouped(Kind):
 
     def own_arrays(
         self,
-        codes: NDArray[np.uint8],  # noqa: ARG002
+        columns: Mapping[str, NDArray[Any]],  # noqa: ARG002
         labels: NDArray[np.integer] | None,
         ranks: NDArray[np.uint32] | None,
     ) -> dict[str, NDArray[Any]]:
@@ -77,39 +106,6 @@ class Grouped(Kind):
         groups = np.arange(len(self.centers), dtype=self.centers.label_type)
         return np.repeat(groups, np.diff(segment.extra["limits"]))
 
-    def candidates(
-        self, segment: Segment, asked: Question, n: int, allowed: Allowed, *, ordered: bool
-    ) -> Candidates:
-        """The n rows of least (Hamming distance, rank) in the nearest groups."""
-        n_probes = self.n_probes(asked.probes)
-        if n_probes == len(self.centers) or not asked.has_vectors:
-            return scan(segment, asked, n, allowed, ordered=ordered)
-        codes = asked.codes  # which refuses queries that are not finite
-        if asked.groups is None:  # the same for all segments
-            # Rows of length one are near in angle where they are near at all.
-            metric = "l2" if asked.unit_rows else asked.metric
-            scores = self.centers.scores(asked.hashed, metric)
-            asked.groups = nearest_groups(scores, n_probes, n_threads=asked.n_threads)
-        return Candidates(
-            *top_k_in_groups(
-                codes,
-                segment.codes,
-                segment.extra["limits"],
-                asked.groups,
-                segment.ranks,
-                allowed,
-                min(n, segment.n_rows),
-                ordered=ordered,
-                n_threads=asked.n_threads,
-            )
-        )
-
-    def n_probes(self, probes: int | None) -> int:
-        """How many groups a query visits."""
-        if probes is None:
-            probes = max(round(_SHARE * len(self.centers)), min(8, len(self.centers)))
-        return min(probes, len(self.centers))
-
     def check_extra(self, extra: Mapping[str, NDArray[Any]], n_rows: int) -> None:
         """Refuse limits and ranks that a segment of so many rows cannot have."""
         limits = extra["limits"]
@@ -118,9 +114,36 @@ class Grouped(Kind):
         if limits[0] != 0 or limits[-1] != n_rows or bool((limits[1:] < limits[:-1]).any()):
             raise FileError("the limits of groups do not rise from 0 to the number of rows")
 
-    def settings(self) -> Mapping[str, Any]:
-        """The centres of the groups."""
-        return {"centers": self.centers.centers, "shift": self.centers.shift}
+    @property
+    def numbers_a_query(self) -> int:
+        """A score for each group."""
+        return len(self.centers)
+
+    def visits(self, segment: Segment, asked: Question) -> Groups | None:
+        """The nearest groups; every row where these are all, or nobody knows which are near."""
+        n_probes = self.n_probes(asked.probes)
+        if n_probes == len(self.centers) or not asked.has_vectors:
+            return None
+        if asked.groups is None:  # the same for all segments
+            # Rows of length one are near in angle where they are near at all.
+            metric = "l2" if asked.unit_rows else asked.metric
+            scores = self.centers.scores(asked.hashed, metric)
+            asked.groups = nearest_groups(scores, n_probes, n_threads=asked.n_threads)
+        return Groups(segment.extra["limits"], asked.groups)
+
+    def n_probes(self, probes: int | None) -> int:
+        """How many groups a query visits."""
+        if probes is None:
+            probes = max(round(_SHARE * len(self.centers)), min(8, len(self.centers)))
+        return min(probes, len(self.centers))
+
+    def probes_to_try(self) -> list[int | None]:
+        """Each half as many again as the one before, up to all groups."""
+        n_groups, ladder, probes = len(self.centers), [], 1
+        while probes < n_groups:
+            ladder.append(probes)
+            probes = max(probes + 1, probes * 3 // 2)
+        return [*ladder, n_groups]
 
 
 def _given(array: NDArray[Any] | None) -> NDArray[Any]:

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.index.kinds.kind import Allowed, Candidates, Kind, Question, check_stored
-from densehash.index.multi_tables import (
-    MOST_PROBES,
-    build_tables,
-    multi_probe,
-    multi_top_k,
-    multi_within,
-    n_tables_for,
-)
+from densehash.checks import check_integer
+from densehash.errors import FileError
+from densehash.index.kinds.kind import Kind
+from densehash.index.multi_tables import MOST_PROBES, build_tables, n_tables_for
+from densehash.index.question import Question
 from densehash.index.segment import Segment
+from densehash.index.stored import check_stored
+from densehash.index.visits import Tables
+from densehash.rows import Rows
 
 __all__ = ["Multi"]
 
@@ -39,67 +39,72 @@ class Multi(Kind):
 
     name: ClassVar[str] = "multi"
     extra_names: ClassVar[tuple[str, ...]] = ("starts", "rows")
+    options: ClassVar[tuple[str, ...]] = ("n_tables",)
+    takes_probes: ClassVar[bool] = True
+    probes_by_margins: ClassVar[bool] = True
 
     def __init__(self, n_bits: int, n_tables: int | None = None) -> None:
         self.n_bits, self.n_tables = n_bits, n_tables
 
+    @classmethod
+    def learn(
+        cls,
+        rows: Rows,  # noqa: ARG003
+        options: Mapping[str, int],
+        *,
+        n_bits: int,
+        random_state: int | RandomState | None,  # noqa: ARG003
+    ) -> Multi:
+        """Tables: ``n_tables`` of each segment, or as many as suit its rows."""
+        return cls._checked(n_bits, options.get("n_tables"))
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Mapping[str, Any],
+        *,
+        n_bits: int,
+        n_features: int,  # noqa: ARG003
+    ) -> Multi:
+        """Tables of as many as a file says."""
+        return cls._checked(n_bits, settings["n_tables"])
+
+    @classmethod
+    def _checked(cls, n_bits: int, n_tables: int | None) -> Multi:
+        if n_tables is not None:
+            check_integer(n_tables, "n_tables", 1, n_bits)
+        return cls(n_bits, n_tables)
+
+    def settings(self) -> Mapping[str, Any]:
+        """The number of tables that was asked for."""
+        return {"n_tables": self.n_tables}
+
     def own_arrays(
         self,
-        codes: NDArray[np.uint8],
+        columns: Mapping[str, NDArray[Any]],
         labels: NDArray[np.integer] | None,  # noqa: ARG002
         ranks: NDArray[np.uint32] | None,  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
         """The tables of substrings."""
+        codes = columns["codes"]
         n_tables = self.n_tables or n_tables_for(self.n_bits, len(codes))
         starts, rows = build_tables(codes, self.n_bits, n_tables)
         return {"starts": starts, "rows": rows}
-
-    def candidates(
-        self,
-        segment: Segment,
-        asked: Question,
-        n: int,
-        allowed: Allowed,
-        *,
-        ordered: bool,  # noqa: ARG002  they always do
-    ) -> Candidates:
-        """The n rows of least (Hamming distance, rank); of those looked up, with probes."""
-        tables = self.n_bits, segment.extra["starts"], segment.extra["rows"], allowed
-        n = min(n, segment.n_rows)
-        if asked.probes is None:
-            found = multi_top_k(asked.codes, segment.codes, *tables, n, n_threads=asked.n_threads)
-        else:
-            found = multi_probe(
-                asked.codes,
-                asked.margins,
-                segment.codes,
-                *tables,
-                min(asked.probes, MOST_PROBES),
-                n,
-                n_threads=asked.n_threads,
-            )
-        return Candidates(*found)
-
-    def within(
-        self, segment: Segment, asked: Question, radius: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """All rows at a Hamming distance of at most ``radius``."""
-        return multi_within(
-            asked.codes,
-            segment.codes,
-            self.n_bits,
-            segment.extra["starts"],
-            segment.extra["rows"],
-            None,
-            radius,
-            n_threads=asked.n_threads,
-        )
 
     def check_extra(self, extra: Mapping[str, NDArray[Any]], n_rows: int) -> None:
         """Refuse tables that a segment of so many rows cannot have."""
         check_stored(extra["starts"], "starts", np.uint32, (None,))
         check_stored(extra["rows"], "rows", np.uint32, (None, n_rows))
+        if not 1 <= len(extra["rows"]) <= self.n_bits:
+            raise FileError(
+                f"a segment has {len(extra['rows'])} tables, expected 1 to {self.n_bits}, the bits"
+            )
 
-    def settings(self) -> Mapping[str, Any]:
-        """The number of tables that was asked for."""
-        return {"n_tables": self.n_tables}
+    def visits(self, segment: Segment, asked: Question) -> Tables:
+        """As many rows as it takes to miss nothing; with probes, those in as many buckets."""
+        probes = None if asked.probes is None else min(asked.probes, MOST_PROBES)
+        return self.visits_for_all(segment)._replace(probes=probes)
+
+    def visits_for_all(self, segment: Segment) -> Tables:
+        """By all tables."""
+        return Tables(segment.extra["starts"], segment.extra["rows"], self.n_bits, None)

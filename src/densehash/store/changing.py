@@ -1,0 +1,522 @@
+"""A change of a folder: new files, then a new manifest, or nothing.
+
+A change writes new files, flushes them, and replaces the manifest; the manifest alone says which
+files count. Whoever is killed in between leaves files that nobody names, and the next writer
+removes them. Arrays that do not fit into memory together are staged: written one after the other,
+and named by the manifest in the end.
+
+Nothing is removed on a guess. Files go that a manifest, which was read, does not name; and those of
+a folder whose lock file says that no manifest was ever there.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash import disk
+from densehash.errors import FileError, InputError
+from densehash.progress import bar
+from densehash.source import Source
+from densehash.store.arrays import Array, open_array, plan_array, write_array
+from densehash.store.manifest import (
+    DEEPEST,
+    FORMS,
+    MANIFEST,
+    MOST_CHECKED,
+    Entry,
+    Manifest,
+    decode,
+    encode,
+)
+from densehash.store.reading import State, find_manifest, open_arrays, peek, replaced
+
+if TYPE_CHECKING:
+    from densehash.store.folder import Store
+
+__all__ = ["TIMEOUT", "Change", "lock", "making", "never_published", "settle", "sweep"]
+
+TIMEOUT = 10.0
+"""Seconds to wait for another writer."""
+
+_LOCK = "writer.lock"
+_SMALL = 1 << 16  # bytes of an array that is not worth a map
+
+_KEYS = re.compile(r"[a-z0-9_.-]{1,128}")
+_OURS = re.compile(r"[0-9a-f]{16}-[a-z0-9_.-]+\.npy|\.densehash-[0-9a-f]{16}\.part")
+
+# In the lock file of a folder that has no manifest yet: what lies there is ours. Then it is empty.
+_NEW = b"densehash: nothing was published here yet\n"
+
+
+class Change:
+    """The right to write, from :meth:`Store.change` or :meth:`Store.creating`.
+
+    It ends with the ``with`` block.
+    """
+
+    def __init__(self, store: Store, state: State, lock: disk.Lock, *, anew: bool = False) -> None:
+        self._store = store
+        self._state = state  # its own: other threads may refresh the store
+        self._lock = lock
+        self._is_anew = anew  # nothing of what is there will stay
+        self._is_over = False
+        self._staged: dict[str, tuple[Entry, NDArray[Any]]] = {}  # by file
+        self._unnamed: set[str] = set()  # files of ours that no manifest names
+
+    @property
+    def store(self) -> Store:
+        """The store that is changed; a new one is there as soon as something was published."""
+        if self._is_anew:
+            raise InputError("nothing was published, so there is no store")
+        return self._store
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._store.path
+
+    @property
+    def generation(self) -> int:
+        """Of the newest state."""
+        return self._state.manifest.generation
+
+    @property
+    def mark(self) -> str:
+        """Of the newest state, as in :class:`Store`."""
+        return self._state.mark
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The newest state, in dicts and lists that may be changed; arrays are read-only."""
+        return {} if self._is_anew else self._state.content
+
+    def check_room(self, n_bytes: int) -> None:
+        """Refuse to begin what the disk has no room for."""
+        with disk.writing(self.path):
+            disk.check_room(self.path, n_bytes)
+
+    def stage(self, array: Array, name: str) -> NDArray[Any]:
+        """Write an array that will be published later, so that it need not stay in memory.
+
+        What is staged and not published is removed: by the next :meth:`publish`, or when the
+        change ends.
+
+        Parameters
+        ----------
+        array : an array, or a Source
+        name : what its file is called, after a token
+
+        Returns
+        -------
+        The array, read-only, and mapped unless it is small. :meth:`publish` takes it, like those of
+        the content, as the file that it is.
+
+        Raises
+        ------
+        InputError : if such an array cannot be stored
+        FileError : if it cannot be written
+        """
+        self._check_is_on()
+        entry = _entry_of(array, name, secrets.token_hex(8), _SMALL)
+        self._unnamed.add(entry.file)
+        with disk.writing(self.path):
+            disk.check_room(self.path, entry.n_bytes)
+            try:
+                entry = write_array(self.path, entry, array, lambda _: None)
+                found = open_array(self.path, entry)
+            except BaseException:
+                _remove(self.path, [entry.file])
+                raise
+        self._staged[entry.file] = entry, found
+        return found
+
+    def publish(
+        self, content: Mapping[str, Any], *, checked: Collection[str] = (), verbose: bool = False
+    ) -> dict[str, Any]:
+        """Replace all content at once; it may be done several times.
+
+        Parameters
+        ----------
+        content : str, bool, int (64 bits), finite float, None, and lists and dicts of them, with
+            arrays (or a Source) anywhere. An array that is the very object which the store, or
+            :meth:`stage`, gave stays the file that it is; all others become new files. One that
+            is a map of a file elsewhere is compared with its checksum on the way.
+        checked : keys of the content; arrays in there, if they have less than 16 MB, are read and
+            checked whenever the folder is opened. Arrays of at most 64 kB always are.
+        verbose : whether long work shows a bar
+
+        Returns
+        -------
+        The new content, as whoever opens the folder gets it
+
+        Raises
+        ------
+        InputError : if the content cannot be stored
+        FileError : if it cannot be written, or the folder is no more what it was when the change
+            began. After any error, what was there before is still there.
+        """
+        self._check_is_on()
+        if not isinstance(content, Mapping):
+            raise InputError(f"the content must be a mapping, got a {type(content).__name__}")
+        folder, old = self.path, self._state
+        held = old.held | self._staged
+        plan = _Plan(held, checked)
+        draft = Manifest(self.generation + 1, plan.entries(content), old.manifest.form)
+        data = encode(draft)  # of the right length; only checksums are missing
+        needed = sum(entry.n_bytes for entry, _ in plan.new.values())
+        with disk.writing(folder):
+            disk.check_room(folder, needed + len(data))
+            # From here on until the new state is known, a manifest may name what is staged.
+            unnamed, self._unnamed = self._unnamed, set()
+            place = _Place(folder, old.data)
+            try:
+                written = {}
+                with bar(f"writing {folder.name}", needed, shown=verbose) as advance:
+                    for file, (entry, array) in plan.new.items():
+                        written[file] = write_array(folder, entry, array, advance)
+                if written or self._staged:  # before a manifest names them
+                    disk.sync_folder(folder)
+                whole = replaced(draft.content, lambda entry: written.get(entry.file, entry))
+                data = encode(draft._replace(content=whole))
+                manifest = decode(data, folder / MANIFEST)
+                mapped = self._store.is_mapped
+                open_already = held if mapped else old.held  # what is staged is mapped
+                arrays = open_arrays(folder, manifest, open_already, mapped=mapped)
+                state = State(data, manifest, arrays)
+                new = [entry for file, entry in state.entries.items() if file not in old.entries]
+                place.take(data, lambda: self._check_alone(new))
+            except BaseException:
+                if place.leave(data):
+                    _remove(folder, plan.new)
+                    self._unnamed = unnamed
+                else:
+                    self._staged = {}
+                raise
+        self._state = self._store._state = state
+        self._is_anew, self._staged = False, {}
+        settle(folder, self._lock)
+        place.clear()
+        _remove(folder, (unnamed | set(old.entries)) - set(state.entries))
+        return state.content
+
+    def is_alone(self) -> bool:
+        """Whether nobody else can write: somebody may have removed the lock file.
+
+        Raises
+        ------
+        OSError : if the disk cannot tell
+        """
+        return self._lock.is_ours()
+
+    def _check_is_on(self) -> None:
+        if self._is_over:
+            raise InputError("the change is over: its with block has ended")
+
+    def _check_alone(self, new: Iterable[Entry]) -> None:
+        """Refuse to publish where somebody else has written, although this process has the lock."""
+        if not self.is_alone():
+            raise FileError(
+                f"{self._lock.path} was removed while this process held it, so that others could "
+                "write at the same time: nothing was changed, try again"
+            )
+        if (find_manifest(self.path) or b"") != self._state.data:
+            raise FileError(
+                f"{self.path} was changed while this process held {self._lock.path.name}: nothing "
+                "was changed by this one, try again"
+            )
+        for entry in new:
+            path = self.path / entry.file
+            if not disk.is_there(path) or path.lstat().st_size != entry.n_bytes:
+                raise FileError(f"{path} was removed or cut while it was written: try again")
+
+    def _end(self) -> None:
+        self._is_over = True
+        _remove(self.path, self._unnamed)
+
+
+# --- the manifest -------------------------------------------------------------------------
+
+
+class _Place:
+    """The place of the manifest: a new one takes it, and makes way again if it cannot stay.
+
+    The old one keeps a second name until the new one is sure to outlive a power cut. Putting it
+    back is a renaming, then, of a file that is on the disk already: nothing is written that the
+    power could tear.
+    """
+
+    def __init__(self, folder: Path, old: bytes) -> None:
+        self._folder, self._old = folder, old
+        self._part, self._kept = (
+            folder / f".densehash-{secrets.token_hex(8)}.part" for _ in range(2)
+        )
+
+    def take(self, data: bytes, check: Callable[[], None]) -> None:
+        """Put new bytes in the place of the old; `check` may refuse in the last moment."""
+        path = self._folder / MANIFEST
+        with disk.syncing(self._folder) as sync_names:
+            with self._part.open("xb") as file:
+                disk.write(file, data)
+                disk.sync(file)
+            if self._old:
+                disk.link(path, self._kept)
+                shutil.copymode(path, self._part)
+            check()
+            disk.rename(self._part, path)
+            sync_names()
+
+    def leave(self, data: bytes) -> bool:
+        """After an error: put the old bytes back where the new ones are.
+
+        Returns
+        -------
+        Whether files that only the new ones name may go. They stay where the disk does not say
+        that the old manifest will outlive them: the next writer removes them.
+        """
+        path = self._folder / MANIFEST
+        with suppress(OSError):
+            if find_manifest(self._folder) == data:
+                if self._old:
+                    disk.rename(self._kept, path)
+                else:
+                    disk.remove(path)
+                disk.sync_folder(self._folder)
+            self.clear()
+            return True
+        return False
+
+    def clear(self) -> None:
+        """Remove the second names."""
+        _remove(self._folder, [self._part.name, self._kept.name])
+
+
+class _Plan:
+    """Which arrays of a new content stay, and which must be written."""
+
+    def __init__(
+        self, held: Mapping[str, tuple[Entry, NDArray[Any]]], checked: Collection[str]
+    ) -> None:
+        self.kept = {id(array): entry for entry, array in held.values()}
+        self.checked = set(checked)
+        self.token = secrets.token_hex(8)
+        self.new: dict[str, tuple[Entry, Array]] = {}
+
+    def entries(self, value: Any, place: tuple[str, ...] = ()) -> Any:
+        """A copy of a content with entries in the place of arrays."""
+        if isinstance(value, (np.ndarray, Source)):
+            return self.kept.get(id(value)) or self._add(value, place)
+        if isinstance(value, Entry):
+            raise InputError(f"{'.'.join(place)} cannot be stored: it is an Entry")
+        if len(place) >= DEEPEST:  # it is refused as soon as it is encoded
+            return value
+        if isinstance(value, Mapping):
+            return {key: self.entries(item, (*place, str(key))) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.entries(item, (*place, str(at))) for at, item in enumerate(value)]
+        return value
+
+    def _add(self, array: Array, place: tuple[str, ...]) -> Entry:
+        most = MOST_CHECKED if place[0] in self.checked else _SMALL
+        entry = _entry_of(array, ".".join(place), self.token, most)
+        self.new[entry.file] = (entry, array)
+        return entry
+
+
+def _entry_of(array: Array, name: str, token: str, most_checked: int) -> Entry:
+    """The entry of a new array; it is checked at each opening if it has no more bytes than that."""
+    if not _KEYS.fullmatch(name):
+        raise InputError(
+            f"the place of an array must be 1 to 128 letters a-z, digits and _.-, got {name!r}"
+        )
+    entry = plan_array(array, f"{token}-{name}.npy", checked=False)
+    return entry._replace(checked=entry.n_bytes <= most_checked)
+
+
+def _remove(folder: Path, files: Iterable[str]) -> None:
+    """Remove files that nobody names.
+
+    Readers of older states go on reading what they have mapped. Windows does not remove files
+    that somebody has open: they stay until the next writer comes.
+    """
+    for file in files:
+        with suppress(OSError):
+            disk.remove(folder / file)
+
+
+# --- the folder ---------------------------------------------------------------------------
+
+
+def lock(folder: Path, timeout: float) -> AbstractContextManager[disk.Lock]:
+    """Hold the writer's lock for a ``with`` block.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, lock(Path(folder), 0) as held:
+    ...     held.is_ours()
+    True
+    """
+    return disk.locked(folder / _LOCK.removesuffix(".lock"), timeout=timeout, keep=True)
+
+
+def sweep(folder: Path, state: State) -> None:
+    """Remove what a killed writer has left: files of ours that the manifest does not name.
+
+    Parameters
+    ----------
+    folder : whose lock is held
+    state : that was read from it; a folder without a manifest is swept if it never had one
+
+    Examples
+    --------
+    >>> from densehash.store.manifest import INDEX
+    >>> sweep(Path("no-such-folder"), peek(Path("no-such-folder"), INDEX))
+    """
+    with suppress(OSError):
+        if state.data or never_published(folder):
+            names = {path.name for path in folder.iterdir() if _OURS.fullmatch(path.name)}
+            _remove(folder, names - set(state.entries))
+
+
+def never_published(folder: Path) -> bool:
+    """Whether a folder is ours, and has never had a manifest: a writer was killed too early.
+
+    Raises
+    ------
+    OSError : if the disk cannot tell
+
+    Examples
+    --------
+    >>> never_published(Path("no-such-folder"))
+    False
+    """
+    return _lock_says(folder) == _NEW and find_manifest(folder) is None
+
+
+@contextmanager
+def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[disk.Lock, State]]:
+    """Make a folder, or take one of ours, and hold its lock for a ``with`` block.
+
+    Where nothing is published in the block, no trace is left of a folder that is new.
+
+    Yields
+    ------
+    The lock, and the state without its arrays, which may be none
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with making(Path(folder, "a.dh"), "densehash index", 0) as (held, state):
+    ...         there = held.is_ours(), state.data
+    ...     there, Path(folder, "a.dh").exists()
+    ((True, b''), False)
+    """
+    made = _make_folder(folder, form)
+    try:
+        with lock(folder, timeout) as held:
+            try:
+                with disk.writing(folder):
+                    _check_ours(folder, form)  # again, now that nobody else can write
+                    state = peek(folder, form)
+                    if not state.data:
+                        _mark_new(folder, held)
+                    sweep(folder, state)
+                    if made:
+                        disk.sync_folder(folder.parent)
+                yield held, state
+            finally:
+                with suppress(OSError):  # whatever lies there, the lock file says whose it is
+                    if [path.name for path in folder.iterdir()] == [_LOCK] and held.is_ours():
+                        disk.remove(held.path)
+    finally:
+        if made:
+            with suppress(OSError):
+                folder.rmdir()  # nothing happens where there is something in it
+
+
+def _make_folder(folder: Path, form: str) -> bool:
+    """Make a folder, if it is not there; says whether it was made. Others than ours are refused."""
+    with disk.writing(folder):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not folder.is_dir():
+                raise FileError(f"{folder} is no folder, expected one or nothing") from None
+            _check_ours(folder, form)
+            return False
+    return True
+
+
+def _check_ours(folder: Path, form: str) -> None:
+    """Refuse a folder that is not empty, has no manifest, and was not begun by a writer of ours."""
+    names = {path.name for path in folder.iterdir()}
+    if MANIFEST in names:
+        return
+    said = _lock_says(folder)
+    others = names if said is None else names - {_LOCK}
+    if said == _NEW:
+        others = {name for name in others if not _OURS.fullmatch(name)}
+    if others:
+        raise FileError(
+            f"{folder} is no {FORMS[form].noun}, and not empty: it has {min(others)!r}; "
+            "choose another folder"
+        )
+
+
+def _lock_says(folder: Path) -> bytes | None:
+    """What the lock file of a folder holds: nothing, or the mark of a new folder.
+
+    None where there is no lock file, or one of somebody else.
+    """
+    path = folder / _LOCK
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size > len(_NEW):
+        return None
+    said = path.read_bytes()
+    if said == _NEW:
+        return said
+    # A mark that a power cut has torn: then nothing else was written yet.
+    return b"" if _NEW.startswith(said) or not said.strip(b"\0") else None
+
+
+def _mark_new(folder: Path, held: disk.Lock) -> None:
+    """Say in the lock file that this folder is ours, before anything else is written to it."""
+    if _lock_says(folder) == _NEW:
+        return
+    try:
+        held.file.truncate(0)
+        disk.write(held.file, _NEW)
+        disk.sync(held.file)
+        disk.sync_folder(folder)
+    except BaseException:
+        with suppress(OSError):
+            held.file.truncate(0)
+        raise
+
+
+def settle(folder: Path, held: disk.Lock) -> None:
+    """Take the mark of a new folder away, now that it has a manifest.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, lock(Path(folder), 0) as held:
+    ...     settle(Path(folder), held)
+    """
+    with suppress(OSError):
+        if _lock_says(folder) == _NEW:
+            held.file.truncate(0)
