@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from densehash import _native
 from densehash.index.sketches.decoder import Decoder, learn_decoder
-from densehash.index.sketches.signs import Segment, Signs, second_groups
+from densehash.index.sketches.entries import Segment, second_groups
+from densehash.index.sketches.entries import SignModel as Signs
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

@@ -108,12 +108,14 @@ class Decoder:
         return codes, self._factors(lengths)
 
     def _factors(self, lengths: NDArray[np.float32]) -> NDArray[np.int16]:
-        betas = np.clip(np.rint(_betas(lengths) / np.float32(self.beta)), 1, _MOST)
+        with np.errstate(over="ignore"):  # of residuals next to nothing
+            betas = np.clip(np.rint(_betas(lengths) / np.float32(self.beta)), 1, _MOST)
         factors = np.zeros((len(lengths), 2), np.int16)
         factors[:, 1] = betas
         if self.metric != "ip":
             alphas = lengths[:, 0] * (betas * np.float32(self.beta)) + lengths[:, 2]
-            alphas = np.rint(alphas / np.float32(self.alpha))
+            with np.errstate(over="ignore"):
+                alphas = np.rint(alphas / np.float32(self.alpha))
             factors[:, 0] = np.where(np.abs(alphas) <= _MOST, alphas, -_MOST - 1)
         return factors
 
@@ -136,6 +138,13 @@ def learn_decoder(
     n_bits : signs of a row, a multiple of 8
     metric : "l2", "cosine" or "ip"
     random_state : draws the first rotation
+
+    Examples
+    --------
+    >>> rows = RandomState(0).standard_normal((100, 4)).astype(np.float32)
+    >>> centers, labels = np.zeros((1, 4), np.float32), np.zeros(100, np.uint32)
+    >>> learn_decoder(rows, labels, centers, 16, "l2", RandomState(0)).matrix.shape
+    (16, 4)
     """
     residuals = rows - centers[labels]
     lengths = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
