@@ -98,6 +98,8 @@ def hits_of(
     for ids, distances, there in neighbours(state, asked, request, own=own):
         near = there if radius is None else there & (distances <= radius)
         parts.append(padded(ids, distances, near, request.k))
+    if len(parts) == 1:
+        return Hits(*parts[0])
     return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -366,6 +368,8 @@ def padded(
     """
     n = min(k, ids.shape[1])
     there = there[:, :n]
+    if n == k and ids.dtype == np.int64 and bool(there.all()):
+        return ids[:, :k], distances[:, :k]
     wide_ids: NDArray[Any]
     if ids.dtype.kind == "S":
         wide_ids = np.full((len(ids), k), None, dtype=object)

@@ -107,6 +107,9 @@ def check_probes(probes: int | None, state: State) -> int | None:
 def n_candidates(candidates: int | None, k: int, rerank: str | None, state: State) -> int:
     """How many candidates are re-ranked; at least k, and not more than there are rows.
 
+    Where the sketch says it, so many rows are looked for first where all within a radius are asked
+    for.
+
     Examples
     --------
     >>> from densehash.index import Index
@@ -123,6 +126,8 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
             )
     if rerank is None and state.sketch.counts:
         return min(k, state.n_live) if state.n_live else k
+    if not state.sketch.takes_candidates:
+        return max(10 * k, _FEWEST_CANDIDATES)
     n = (
         candidates
         or state.settings.candidates

@@ -39,7 +39,7 @@ __all__ = ["MOST_BITS", "SignQueries", "SignSettings", "Signs", "check_bits", "n
 MOST_BITS = 1024
 """Signs of a row."""
 
-_SAMPLE = 32_768  # rows to learn decoders from
+_SAMPLE = 16_384  # residuals to learn decoders from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -412,15 +412,13 @@ class _Look:
     ) -> None:
         self._segments, self._searcher, self._how = segments, searcher, how
         self._n_threads = n_threads
-        counts = [segment.n_rows for segment in segments]
-        self.n_rows = sum(counts)
-        self._firsts = np.cumsum([0, *counts[:-1]])
+        self.n_rows = sum(len(segment.ids) for segment in segments)
         self.n_allowed = self.n_rows
         self._masks: list[NDArray[np.uint8]] | None = None
         if any(one is not None for one in allowed):
             self._masks = [
-                np.ones(n, np.uint8) if one is None else one.view(np.uint8)
-                for one, n in zip(allowed, counts, strict=True)
+                np.ones(of.n_rows, np.uint8) if one is None else one.view(np.uint8)
+                for one, of in zip(allowed, segments, strict=True)
             ]
             self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
 
@@ -475,11 +473,12 @@ class _Look:
     ) -> Found:
         """The first k by (distance, id) of answers whose rows differ."""
         parts = []
+        firsts = np.cumsum([0, *(segment.n_rows for segment in self._segments[:-1])])
         for distances, positions in answers:
-            numbers = np.searchsorted(self._firsts, positions, side="right") - 1
+            numbers = np.searchsorted(firsts, positions, side="right") - 1
             for number, segment in enumerate(self._segments):
                 here = (numbers == number) & (positions >= 0)
-                own = np.where(here, positions - self._firsts[number], 0)
+                own = np.where(here, positions - firsts[number], 0)
                 place = np.full(own.shape, number, np.int32), np.where(here, own, -1)
                 parts.append(Ranked(distances, segment.ids[own], here, place))
         whole = first_of(parts, k)
