@@ -19,15 +19,20 @@ from densehash import _native
 from densehash.errors import FileError
 from densehash.index.sketches.decoder import Decoder, learn_decoder
 from densehash.locks import cached_property
+from densehash.source import Source
 
 __all__ = [
+    "BLOCK",
     "CENTER_BITS",
+    "Blocks",
     "ByRow",
     "Entries",
     "Segment",
     "SignModel",
     "entries_of",
     "near_centers",
+    "numbers_of",
+    "placed",
     "rows_of",
     "second_groups",
 ]
@@ -38,6 +43,9 @@ _NEAR = 32  # centres near a row's first one, among which its second one is look
 _AT_A_TIME = 256  # centres
 CENTER_BITS = 128
 """Signs of a centre."""
+
+BLOCK = 32
+"""Entries of a block."""
 
 
 class Entries(NamedTuple):
@@ -70,6 +78,67 @@ class ByRow(NamedTuple):
     factors: NDArray[np.int16]
 
 
+class Blocks(Source):
+    """Entries in blocks, packed as they are read: they need not be in memory together.
+
+    Parameters
+    ----------
+    codes : uint8 (n, c n_bits / 8), an array or a Source: those of a row beside each other
+    factors : int16 (n, 2 c), the same
+    order : integers (e,): entry i is copy ``order[i] % c`` of row ``order[i] // c``
+    n_copies : c
+
+    Examples
+    --------
+    >>> codes, factors = np.zeros((40, 2), np.uint8), np.ones((40, 4), np.int16)
+    >>> blocks = Blocks(codes, factors, np.arange(80), 2)
+    >>> blocks.shape, blocks[1:3].shape
+    ((3, 160), (2, 160))
+    """
+
+    def __init__(
+        self,
+        codes: NDArray[Any] | Source,
+        factors: NDArray[Any] | Source,
+        order: NDArray[np.integer],
+        n_copies: int,
+    ) -> None:
+        self._codes, self._factors, self._order, self._n_copies = codes, factors, order, n_copies
+        width = BLOCK * codes.shape[1] // n_copies + 4 * BLOCK
+        self.shape, self.dtype = (-(-len(order) // BLOCK), width), np.dtype(np.uint8)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[np.uint8]:
+        """Read blocks: a slice of step 1."""
+        if not isinstance(rows, slice):
+            raise TypeError("blocks are read one after the other")
+        start, stop, _ = rows.indices(len(self))
+        numbers, copies = np.divmod(self._order[BLOCK * start : BLOCK * stop], self._n_copies)
+        at = np.arange(len(numbers))
+        codes, factors = (
+            source[numbers].reshape(-1, self._n_copies, source.shape[1] // self._n_copies)[
+                at, copies
+            ]
+            for source in (self._codes, self._factors)
+        )
+        return _native.pack_signs(codes, factors)
+
+
+def placed(labels: NDArray[np.uint32], n_groups: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The order of entries, by group and then by row, as :class:`Blocks` takes it, and limits.
+
+    Examples
+    --------
+    >>> placed(np.array([[1, 2], [0, 1]], np.uint32), 3)
+    (array([2, 0, 3, 1], dtype=uint32), array([0, 1, 3, 4]))
+    """
+    groups = labels.reshape(-1)
+    order: NDArray[Any] = np.argsort(groups, kind="stable")
+    if len(order) <= 2**32:
+        order = order.astype(np.uint32)
+    counts = np.bincount(groups, minlength=n_groups)
+    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
 def entries_of(kept: ByRow, n_groups: int) -> Entries:
     """Entries of rows, by group and then by row.
 
@@ -80,13 +149,21 @@ def entries_of(kept: ByRow, n_groups: int) -> Entries:
     >>> entries_of(kept, 2).rows
     array([1, 0], dtype=uint32)
     """
-    labels, codes, factors = kept
-    groups = labels.reshape(-1)
-    order = np.argsort(groups, kind="stable").astype(np.uint32)
-    limits = np.searchsorted(groups[order], np.arange(n_groups + 1)).astype(np.int64)
-    codes = codes.reshape(-1, codes.shape[2])[order]
-    blocks = _native.pack_signs(codes, factors.reshape(-1, 2)[order])
-    return Entries(blocks, limits, order // np.uint32(labels.shape[1]))
+    order, limits = placed(kept.labels, n_groups)
+    n, c, n_bytes = kept.codes.shape
+    codes, factors = kept.codes.reshape(n, c * n_bytes), kept.factors.reshape(n, 2 * c)
+    return Entries(Blocks(codes, factors, order, c)[:], limits, numbers_of(order, c))
+
+
+def numbers_of(order: NDArray[Any], n_copies: int) -> NDArray[np.uint32]:
+    """The row of each entry.
+
+    Examples
+    --------
+    >>> numbers_of(np.array([2, 0, 3, 1]), 2)
+    array([1, 0, 1, 0], dtype=uint32)
+    """
+    return (order // n_copies).astype(np.uint32)
 
 
 def rows_of(entries: Entries, n_rows: int) -> ByRow:

@@ -257,11 +257,10 @@ class Signs(Sketch):
         self, columns: Mapping[str, NDArray[Any] | Source], put: Put
     ) -> dict[str, NDArray[Any]]:
         """Entries by group, in blocks."""
-        labels, codes, factors = (in_memory(columns[name], name) for name in ByRow._fields)
-        shape = len(labels), self.n_copies, -1
-        kept = ByRow(labels, codes.reshape(shape), factors.reshape(shape))
-        made = entries.entries_of(kept, self.n_groups)
-        parts: tuple[NDArray[Any], ...] = made
+        order, limits = entries.placed(in_memory(columns["labels"], "labels"), self.n_groups)
+        blocks = entries.Blocks(columns["codes"], columns["factors"], order, self.n_copies)
+        rows = entries.numbers_of(order, self.n_copies)
+        parts: tuple[NDArray[Any] | Source, ...] = (blocks, limits, rows)
         return {name: put(part, name) for name, part in zip(_COLUMNS, parts, strict=True)}
 
     def by_row(self, segment: Segment) -> Mapping[str, NDArray[Any]]:
