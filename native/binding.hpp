@@ -121,6 +121,7 @@ void bind_hamming(nb::module_& module);
 void bind_asymmetric(nb::module_& module);
 void bind_groups(nb::module_& module);
 void bind_multi(nb::module_& module);
+void bind_signs(nb::module_& module);
 void bind_maps(nb::module_& module);
 
 }  // namespace densehash

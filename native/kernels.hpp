@@ -40,6 +40,25 @@ struct Cut {
   size_t pair_bits;  // at most 15
 };
 
+// Sketches of signs lie in blocks: for every four bits, 16 bytes hold those of entry i in the low
+// and of entry i + 16 in the high half of byte i; then come the entries' two factors.
+constexpr size_t kBlock = 32;
+struct BlockFactors {
+  int16_t alphas[kBlock], betas[kBlock];
+};
+constexpr size_t block_bytes(size_t bits) { return bits * kBlock / 8 + sizeof(BlockFactors); }
+
+// An entry is wanted if its sum is above alpha * times_alpha + beta * times_beta + offset, where a
+// product is (x * y + 2^14) >> 15 and sums saturate. The times are above -2^15.
+struct SignBound {
+  int16_t times_alpha, times_beta, offset;
+};
+
+// A block with wanted entries, and which (bit e: entry e).
+struct SignRun {
+  uint32_t block, mask;
+};
+
 struct Kernels {
   const char* name;
 
@@ -77,6 +96,12 @@ struct Kernels {
   // lookup8 and below8 in one; only the runs that are found are right in the tile.
   size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
                   bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
+
+  // Sums what the tables, (bits / 4, 16) of up to 63, say of the entries of some blocks. Returns
+  // how many blocks have wanted entries; sums, room for (count, kBlock), are those of these
+  // blocks.
+  size_t (*signs)(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
+                  SignBound bound, uint16_t* sums, SignRun* runs);
 };
 
 const Kernels& scalar_kernels();

@@ -19,6 +19,38 @@ size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
   return found;
 }
 
+int product(int16_t x, int16_t y) { return (x * y + 0x4000) >> 15; }
+int saturated(int x) { return x < -32768 ? -32768 : x > 32767 ? 32767 : x; }
+
+size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
+             SignBound bound, uint16_t* sums, SignRun* runs) {
+  size_t found = 0;
+  for (size_t block = 0; block < count; ++block, blocks += block_bytes(bits)) {
+    uint16_t* of_block = sums + found * kBlock;
+    for (size_t e = 0; e < kBlock; ++e) of_block[e] = 0;
+    for (size_t place = 0; place < bits / 4; ++place) {
+      const uint8_t* halves = blocks + place * 16;
+      const uint8_t* table = tables + place * 16;
+      for (size_t e = 0; e < 16; ++e) {
+        of_block[e] = static_cast<uint16_t>(of_block[e] + table[halves[e] & 15]);
+        of_block[e + 16] = static_cast<uint16_t>(of_block[e + 16] + table[halves[e] >> 4]);
+      }
+    }
+    BlockFactors factors;
+    std::memcpy(&factors, blocks + bits * kBlock / 8, sizeof factors);
+    uint32_t mask = 0;
+    for (size_t e = 0; e < kBlock; ++e) {
+      const int limit = saturated(saturated(product(factors.alphas[e], bound.times_alpha) +
+                                            product(factors.betas[e], bound.times_beta)) +
+                                  bound.offset);
+      mask |= uint32_t{of_block[e] > limit} << e;
+    }
+    runs[found] = {static_cast<uint32_t>(block), mask};
+    found += mask != 0;
+  }
+  return found;
+}
+
 }  // namespace
 
 const Kernels& scalar_kernels() {
@@ -34,7 +66,8 @@ const Kernels& scalar_kernels() {
                                       nullptr,
                                       nullptr,
                                       nullptr,
-                                      nullptr};
+                                      nullptr,
+                                      signs};
   return kernels;
 }
 

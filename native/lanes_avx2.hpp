@@ -99,6 +99,76 @@ struct Avx2 {
   }
 };
 
+// --- sketches of signs -------------------------------------------------------------------------
+
+// Sums in 16 bits of bytes that lie in two lanes, one for each of two places: of the bytes with
+// even and with odd numbers.
+struct SignSums {
+  __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
+
+  void add(__m256i bytes) {
+    even = _mm256_add_epi16(even, _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)));
+    odd = _mm256_add_epi16(odd, _mm256_srli_epi16(bytes, 8));
+  }
+  static __m128i both_lanes(__m256i x) {
+    return _mm_add_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  }
+  // Those of 16 entries in their order.
+  __m256i in_order() const {
+    const __m128i evens = both_lanes(even), odds = both_lanes(odd);
+    return _mm256_set_m128i(_mm_unpackhi_epi16(evens, odds), _mm_unpacklo_epi16(evens, odds));
+  }
+};
+
+// Which of 16 entries are wanted: words of ones.
+inline __m256i wanted_16(__m256i sums, const uint8_t* alphas, const uint8_t* betas,
+                         __m256i times_alpha, __m256i times_beta, __m256i offset) {
+  const __m256i limit = _mm256_adds_epi16(
+      _mm256_adds_epi16(_mm256_mulhrs_epi16(Avx2::load(alphas), times_alpha),
+                        _mm256_mulhrs_epi16(Avx2::load(betas), times_beta)),
+      offset);
+  return _mm256_cmpgt_epi16(sums, limit);
+}
+
+inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
+                         SignBound bound, uint16_t* sums, SignRun* runs) {
+  const __m256i times_alpha = _mm256_set1_epi16(bound.times_alpha);
+  const __m256i times_beta = _mm256_set1_epi16(bound.times_beta);
+  const __m256i offset = _mm256_set1_epi16(bound.offset);
+  const __m256i low_half = _mm256_set1_epi8(15);
+  const size_t pairs = bits / 8, bytes = block_bytes(bits);
+  size_t found = 0;
+  for (size_t block = 0; block < count; ++block, blocks += bytes) {
+    SignSums low, high;
+    for (size_t first = 0; first < pairs; first += 4) {  // four of up to 63 fit a byte
+      __m256i x = _mm256_setzero_si256(), y = x;
+      for (size_t p = first; p < first + 4 && p < pairs; ++p) {
+        const __m256i both = Avx2::load(blocks + 32 * p), table = Avx2::load(tables + 32 * p);
+        const __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
+        x = _mm256_add_epi8(x, _mm256_shuffle_epi8(table, _mm256_and_si256(both, low_half)));
+        y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, high_halves));
+      }
+      low.add(x);
+      high.add(y);
+    }
+    const __m256i of_low = low.in_order(), of_high = high.in_order();
+    const uint8_t* alphas = blocks + 32 * pairs;
+    const uint8_t* betas = alphas + sizeof(BlockFactors::alphas);
+    const __m256i first = wanted_16(of_low, alphas, betas, times_alpha, times_beta, offset);
+    const __m256i second =
+        wanted_16(of_high, alphas + 32, betas + 32, times_alpha, times_beta, offset);
+    // Packing works on halves of registers.
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xd8);
+    const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(packed));
+    if (mask == 0) continue;
+    uint8_t* to = reinterpret_cast<uint8_t*>(sums + found * kBlock);
+    Avx2::store(to, of_low);
+    Avx2::store(to + 32, of_high);
+    runs[found++] = {static_cast<uint32_t>(block), mask};
+  }
+  return found;
+}
+
 // The kernels of an instruction set that has AVX2 for tables, and its own ways for one query.
 constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
                               decltype(Kernels::row16) row16, decltype(Kernels::count8) count8) {
@@ -115,7 +185,8 @@ constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
           expand<Avx2>,
           lookup<Avx2, uint8_t>,
           lookup<Avx2, uint16_t>,
-          find<Avx2>};
+          find<Avx2>,
+          signs_avx2};
 }
 
 }  // namespace

@@ -10,5 +10,6 @@ NB_MODULE(_native, module) {
   densehash::bind_asymmetric(module);
   densehash::bind_groups(module);
   densehash::bind_multi(module);
+  densehash::bind_signs(module);
   densehash::bind_maps(module);
 }

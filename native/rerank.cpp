@@ -164,17 +164,43 @@ RERANK(float, int8_t);
 RERANK(uint8_t, uint8_t);
 RERANK(int8_t, int8_t);
 
-Squares find_squares([[maybe_unused]] const char* instruction_set) {
-#ifdef DENSEHASH_DOTPROD
-#if defined(__linux__)
+namespace {
+
+[[maybe_unused]] bool has_dotprod(const char* instruction_set) {
+#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
   constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
   const bool is_there = (getauxval(AT_HWCAP) & kDotprod) != 0;
-#else
+#elif defined(DENSEHASH_DOTPROD)
   const bool is_there = __APPLE__;  // all of them
+#else
+  const bool is_there = false;
 #endif
-  if (is_there && std::strcmp(instruction_set, "scalar") != 0) return squares_dotprod;
+  return is_there && std::strcmp(instruction_set, "scalar") != 0;
+}
+
+void dots_loop(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
+               int32_t* sums) {
+  for (size_t row = 0; row < count; ++row, matrix += width) {
+    int32_t sum = 0;
+    for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
+    sums[row] = sum;
+  }
+}
+
+}  // namespace
+
+Squares find_squares([[maybe_unused]] const char* instruction_set) {
+#ifdef DENSEHASH_DOTPROD
+  if (has_dotprod(instruction_set)) return squares_dotprod;
 #endif
   return nullptr;
+}
+
+Dots find_dots([[maybe_unused]] const char* instruction_set) {
+#ifdef DENSEHASH_DOTPROD
+  if (has_dotprod(instruction_set)) return dots_dotprod;
+#endif
+  return dots_loop;
 }
 
 // --- codes -------------------------------------------------------------------------------------

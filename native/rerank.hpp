@@ -43,6 +43,8 @@ void rerank(Metric metric, const Query* queries, const Value* vectors, size_t wi
 
 // The fastest way of this machine; nullptr where loops are, or for the instruction set "scalar".
 Squares find_squares(const char* instruction_set);
+// The same for products; a loop where there is no faster one.
+Dots find_dots(const char* instruction_set);
 
 // By the sum of |margin| over the bits that differ, which is what densehash.asymmetric computes,
 // to the bit. margins: (queries, bits).

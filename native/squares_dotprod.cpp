@@ -30,4 +30,18 @@ void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
   }
 }
 
+void dots_dotprod(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
+                  int32_t* sums) {
+  for (size_t row = 0; row < count; row += 4, matrix += 4 * width) {
+    int32x4_t of_rows[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+    for (size_t at = 0; at < width; at += 16) {
+      const int8x16_t x = vld1q_s8(vector + at);
+      for (size_t r = 0; r < 4; ++r)
+        of_rows[r] = vdotq_s32(of_rows[r], x, vld1q_s8(matrix + r * width + at));
+    }
+    vst1q_s32(sums + row, vpaddq_s32(vpaddq_s32(of_rows[0], of_rows[1]),
+                                     vpaddq_s32(of_rows[2], of_rows[3])));
+  }
+}
+
 }  // namespace densehash

@@ -147,6 +147,8 @@ def test_building_says_what_was_built(
         (["--keep-vectors", "no"], {"vectors": None, "bytes_of_vectors": 0}),
         (["--keep-vectors", "float16"], {"vectors": "float16", "bytes_of_vectors": 2 * N * 8}),
         (["--keep-vectors", "own"], {"vectors": "float32"}),
+        (["--sketch", "signs"], {"sketch": "signs", "bits": 32, "format_version": 2}),
+        (["--sketch", "codes"], {"sketch": "codes", "format_version": 1}),
     ],
 )
 def test_options_of_build(
@@ -600,6 +602,23 @@ def test_info(capsys: pytest.CaptureFixture[str], index: Path) -> None:
     assert said["segments"] == f"1, of {N} rows"
     assert said["candidates"] == "not tuned"
     assert said["generation"] == "2"
+
+
+def test_an_index_of_signs(
+    capsys: pytest.CaptureFixture[str], vectors: Path, queries: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.dh"
+    text = good(capsys, "build", vectors, "-o", out, "--sketch", "signs", "--groups", 5)
+    assert "signs of 128 bits" in text
+    said = dict(
+        re.split(" {2,}", line, maxsplit=1) for line in good(capsys, "info", out).splitlines()
+    )
+    assert (said["kind"], said["sketch"]) == ("grouped", "signs of 128 bits")
+    assert said["format version"] == "2"
+    assert "hasher" not in said
+    assert "probes: a recall of" in good(capsys, "tune", out, queries, "--recall", 0.5)
+    found = as_json(capsys, "search", out, queries, "-k", 3)
+    assert len(found["ids"]) == len(Q)
 
 
 def test_info_of_the_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -544,6 +544,8 @@ def test_tuning_reaches_a_recall(
     # It is set by hand for one search, and by tuning on the disk.
     assert not same(opened.search(others, 10, candidates=10), index.search(others, 10))
     low = opened.tune(sample, recall=0.3)
+    assert low.candidates is not None
+    assert found.candidates is not None
     assert low.candidates < found.candidates or kind == "grouped"
     assert Index.open(tmp_path / "a").settings == opened.settings != index.settings
     info = opened.info()
@@ -554,6 +556,7 @@ def test_tuning_finds_the_fewest_candidates(blobs: NDArray[np.float32]) -> None:
     X, asked = blobs[:1000], blobs[2900:3000]
     index = Index.build(X, hasher="itq", n_bits=16, random_state=0)
     n = index.tune(asked, recall=0.8).candidates
+    assert n is not None
     assert recall_of(index, X, asked) >= 0.8
     fewer = index.search(asked, 10, candidates=n - 1)
     truth = nearest(asked, X, k=10)

@@ -16,9 +16,10 @@ from densehash.index import placing
 from densehash.index.changes import without_ids
 from densehash.index.kinds import Flat
 from densehash.index.segment import Rowset
+from densehash.index.sketches import Codes
 from densehash.index.state import State
 
-EMPTY = State(LSH(8, random_state=0).fit(np.eye(2)), Flat(), "l2", "int64", None)
+EMPTY = State(Codes(LSH(8, random_state=0).fit(np.eye(2))), Flat(), "l2", "int64", None)
 ROW = 9  # bytes of an id and a code
 
 

@@ -51,11 +51,7 @@ class Rounded(Sketch):
     n_encoded = 0
 
     def __init__(self, learnt: Hasher) -> None:
-        self._learnt = learnt
-
-    @property
-    def learnt(self) -> Hasher:
-        return self._learnt
+        pass
 
     @property
     def n_features(self) -> int:
@@ -81,7 +77,7 @@ class Rounded(Sketch):
         return {}
 
     @classmethod
-    def from_settings(cls, content: Mapping[str, Any]) -> Sketch:
+    def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Sketch:
         raise NotImplementedError
 
     def encode(
@@ -176,7 +172,7 @@ def _estimates(segment: Segment, prepared: Thirds) -> NDArray[np.float32]:
 
 @pytest.fixture
 def rounded(monkeypatch: pytest.MonkeyPatch) -> type[Rounded]:
-    monkeypatch.setattr("densehash.index.state.sketch_of", Rounded)
+    monkeypatch.setattr("densehash.index.building.Codes", Rounded)
     monkeypatch.setattr(Rounded, "n_encoded", 0)
     return Rounded
 

@@ -32,6 +32,7 @@ ROOMS = {
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
         *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "locks"),
+        "parallel",
         *("progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},

@@ -499,6 +499,10 @@ def test_an_index_that_is_no_shard_says_what_differs(path: Path) -> None:
                 "'None'",
             ],
         ),
+        (
+            Index.build(X, sketch="signs", kind="grouped", random_state=0),
+            ["its sketch is 'signs', expected 'codes'"],
+        ),
     ]:
         made.save(other)
         for message in messages:
@@ -511,6 +515,15 @@ def test_an_index_that_is_no_shard_says_what_differs(path: Path) -> None:
     with pytest.raises(FileError, match="damaged: its checksum"):
         index.add_shard(other)
     check(index, one_index(index, X, ids), X[:4], 5)
+
+
+def test_shards_keep_codes(path: Path) -> None:
+    X = rows(20)
+    for sketch, message in [("signs", "keeps codes, not signs, for now"), ("x", "sketch must be")]:
+        with pytest.raises(InputError, match=message):
+            ShardedIndex.build(X, path, sketch=sketch)
+        assert not path.exists()
+    assert ShardedIndex.build(X, path, sketch="codes", n_bits=8).info()["sketch"] == "codes"
 
 
 def flip(file: Path) -> None:

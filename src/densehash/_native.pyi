@@ -110,6 +110,63 @@ def multi_probe(
     n_threads: int,
     simd: str,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+def multiply(rows: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]: ...
+def encode_signs(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.uint32],
+    centers: NDArray[np.float32],
+    products: NDArray[np.float32],
+    matrix: NDArray[np.float32],
+    gram: NDArray[np.float32],
+    sweeps: int,
+    n_threads: int,
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]: ...
+def pack_signs(codes: NDArray[np.uint8], factors: NDArray[np.int16]) -> NDArray[np.uint8]: ...
+def unpack_signs(
+    blocks: NDArray[np.uint8], count: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int16]]: ...
+
+class Signs:
+    def __init__(
+        self,
+        metric: str,
+        shift: NDArray[np.float32],
+        centers: NDArray[np.float32],
+        matrix: NDArray[np.int8],
+        steps: NDArray[np.float32],
+        center_blocks: NDArray[np.uint8],
+        center_order: NDArray[np.uint32],
+        alpha: float,
+        beta: float,
+        center_alpha: float,
+        center_beta: float,
+    ) -> None: ...
+    def add(
+        self,
+        blocks: NDArray[np.uint8],
+        limits: NDArray[np.int64],
+        rows: NDArray[np.uint32],
+        vectors: NDArray[np.float32]
+        | NDArray[np.float16]
+        | NDArray[np.uint8]
+        | NDArray[np.int8]
+        | None,
+        ranks: NDArray[np.uint32] | None,
+        n_rows: int,
+        first: int,
+    ) -> None: ...
+    def search(
+        self,
+        queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
+        k: int,
+        probes: int,
+        spread: float,
+        stop: float,
+        allowed: list[NDArray[np.uint8]] | None,
+        n_threads: int,
+        simd: str,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
+
 def instruction_sets() -> tuple[str, ...]: ...
 
 class Map:

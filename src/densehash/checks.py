@@ -251,7 +251,7 @@ data: X.reshape(1, -1) is one row, X.reshape(-1, 1) is one feature
     elif is_dataset(X):
         X = _dataset_rows(X, name)
     is_array = isinstance(X, (np.ndarray, Source)) and X.dtype.kind in "fiub"
-    array = cast(NDArray[np.generic], X) if is_array else _as_numbers(cast(ArrayLike, X), name)
+    array = cast("NDArray[np.generic]", X) if is_array else _as_numbers(cast(ArrayLike, X), name)
     if array.ndim != 2:
         raise InputError(
             f"{name} must have 2 dimensions (n, d), got shape {array.shape}. Reshape your data: "

@@ -89,6 +89,50 @@ bool check(const Kernels& kernels, const Case& c, std::mt19937& random) {
   return counts == expected;
 }
 
+// Sums of signs' tables and the comparison with a bound; bytes are those of a code.
+bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
+  const size_t bits = 8 * c.bytes, count = c.n_codes / kBlock + 1;
+  const std::vector<uint8_t> blocks = random_codes(random, count, block_bytes(bits));
+  std::vector<uint8_t> tables = random_codes(random, bits / 4, 16);
+  for (uint8_t& entry : tables) entry &= 63;
+  const auto any = [&] { return static_cast<int16_t>(random() % 65535 - 32767); };
+  for (const SignBound bound : {SignBound{0, 0, -32768}, SignBound{0, 0, 32767},
+                                SignBound{0, 0, static_cast<int16_t>(bits * 8)},
+                                SignBound{any(), any(), any()}, SignBound{any(), any(), any()}}) {
+    std::vector<uint16_t> sums(count * kBlock);
+    std::vector<SignRun> runs(count);
+    const size_t found = kernels.signs(blocks.data(), bits, count, tables.data(), bound,
+                                       sums.data(), runs.data());
+    size_t next = 0;
+    for (size_t b = 0; b < count; ++b) {
+      const uint8_t* block = blocks.data() + b * block_bytes(bits);
+      BlockFactors factors;
+      std::memcpy(&factors, block + 4 * bits, sizeof factors);
+      uint32_t mask = 0;
+      int expected[kBlock];
+      for (size_t e = 0; e < kBlock; ++e) {
+        int sum = 0;
+        for (size_t four = 0; four < bits / 4; ++four)
+          sum += tables[16 * four + (block[16 * four + e % 16] >> (e < 16 ? 0 : 4) & 15)];
+        expected[e] = sum;
+        const auto saturated = [](int x) { return std::clamp(x, -32768, 32767); };
+        const auto product = [](int x, int y) { return (x * y + 0x4000) >> 15; };
+        const int limit =
+            saturated(saturated(product(factors.alphas[e], bound.times_alpha) +
+                                product(factors.betas[e], bound.times_beta)) + bound.offset);
+        if (sum > limit) mask |= uint32_t{1} << e;
+      }
+      if (mask == 0) continue;
+      if (next == found || runs[next].block != b || runs[next].mask != mask) return false;
+      for (size_t e = 0; e < kBlock; ++e)
+        if (sums[next * kBlock + e] != expected[e]) return false;
+      ++next;
+    }
+    if (next != found) return false;
+  }
+  return true;
+}
+
 // Sums of tables, which no instruction set has a part in.
 bool check_tables(const Case& c, std::mt19937& random) {
   const std::vector<uint8_t> code_bytes = random_codes(random, c.n_codes, c.bytes);
@@ -148,7 +192,10 @@ int main(int n_arguments, char** arguments) {
     n_failed += failed;
   };
   for (const char* const* name = kernel_names(); *name != nullptr; ++name)
-    check_all(*name, [&](const Case& c) { return check(*find_kernels(*name), c, random); });
+    check_all(*name, [&](const Case& c) {
+      const Kernels& kernels = *find_kernels(*name);
+      return check(kernels, c, random) && (c.bytes > 128 || check_signs(kernels, c, random));
+    });
   check_all("tables", [&](const Case& c) { return check_tables(c, random); });
   return n_failed == 0 ? 0 : 1;
 }

@@ -38,6 +38,7 @@ _KEEP: dict[str, bool | str] = {
     epilog=examples(
         "densehash build vectors.npy -o photos.dh",
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
+        "densehash build vectors.npy -o photos.dh --sketch signs",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -45,6 +46,12 @@ _KEEP: dict[str, bool | str] = {
 def _build(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the index.")],
+    sketch: Annotated[
+        str,
+        typer.Option(
+            help="What is kept of a row: codes of a hasher, or signs with a decoder; auto is codes."
+        ),
+    ] = "auto",
     hasher: Method = "auto",
     bits: Bits = None,
     kind: Annotated[
@@ -117,6 +124,7 @@ def _build(
             X,
             path=out,
             ids=names,
+            sketch=sketch,
             hasher=hasher,
             n_bits=bits,
             kind=kind,
@@ -132,6 +140,7 @@ def _build(
     if as_json:
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
-    said = ("rows", "kind", "reason", "hasher", "ids", "vectors", "bytes a row", "bytes on disk")
+    said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
+    said |= {"bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

@@ -18,7 +18,7 @@ from densehash.cli.opening import open_any
 from densehash.cli.text import facts
 from densehash.hashers import Hasher
 from densehash.index import Index
-from densehash.store.manifest import VERSION
+from densehash.store.manifest import HASHER, VERSIONS
 
 if TYPE_CHECKING:
     from densehash.distributed import ShardedIndex
@@ -71,13 +71,18 @@ def describe(opened: Index | ShardedIndex | Hasher) -> dict[str, Any]:
             "bits": opened.n_bits_,
             "features": opened.n_features_in_,
             "parameters": {name: repr(value) for name, value in opened.get_params().items()},
-            "format_version": VERSION,  # no other one is opened
+            "format_version": VERSIONS[HASHER][-1],  # no other one is opened
         }
-    about = {**opened.info(), "format_version": VERSION}
+    about = {**opened.info(), "format_version": _version_of(opened)}
     if isinstance(opened, Index):
         whole = about["bytes_without_vectors"] + about["bytes_of_vectors"]
         about["bytes_a_row_with_vectors"] = whole / max(about["rows"], 1)
     return about
+
+
+def _version_of(opened: Index | ShardedIndex) -> int | None:
+    """Of the format of its folder."""
+    return None if opened._store is None else opened._store.version
 
 
 def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
@@ -87,6 +92,7 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
         "removed": lambda: f"{about['removed']:,}",
         "features": lambda: f"{about['features']:,}",
         "kind": lambda: about["kind"],
+        "sketch": lambda: _sketch(about),
         "reason": lambda: about["reason"],
         "hasher": lambda: f"{about['hasher']}, {about['bits']} bits",
         "parameters": lambda: ", ".join(f"{n}={v}" for n, v in about["parameters"].items()),
@@ -105,6 +111,10 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
     }
     there = {*about, *(["lost"] if "shards" in about else [])}
     return [(name.replace("_", " "), text()) for name, text in every.items() if name in there]
+
+
+def _sketch(about: dict[str, Any]) -> str:
+    return "codes" if about["sketch"] == "codes" else f"{about['sketch']} of {about['bits']} bits"
 
 
 def _bytes_a_row(about: dict[str, Any]) -> str:

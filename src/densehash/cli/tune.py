@@ -52,16 +52,17 @@ def _tune(
         return
     header = ("candidates", "probes", "recall", "queries a second")
     say("\n".join(aligned(header, [_cells(setting) for setting in found.measured])))
-    probes = "" if found.probes is None else f" and {found.probes:,} probes"
-    say(
-        f"searches now take {found.candidates:,} candidates{probes}: a recall of {found.recall:.3f}"
-    )
+    told = [
+        f"{n:,} {name}"
+        for n, name in ((found.candidates, "candidates"), (found.probes, "probes"))
+        if n is not None
+    ]
+    say(f"searches now take {' and '.join(told) or 'all rows'}: a recall of {found.recall:.3f}")
 
 
 def _cells(setting: Setting) -> tuple[str, ...]:
     return (
-        f"{setting.candidates:,}",
-        "-" if setting.probes is None else f"{setting.probes:,}",
+        *("-" if n is None else f"{n:,}" for n in (setting.candidates, setting.probes)),
         f"{setting.recall:.3f}",
         f"{setting.queries_per_second:,.0f}",
     )

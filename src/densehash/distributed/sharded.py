@@ -105,6 +105,7 @@ class ShardedIndex:
         path: str | os.PathLike[str],
         *,
         ids: Any = None,
+        sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
         kind: str = "auto",
@@ -125,6 +126,7 @@ class ShardedIndex:
             shards, which is replaced when the new one is whole
         ids : n different integers from 0 on, or n different strings: an array, or a dask array or
             column with the chunks of X; the numbers of the rows without
+        sketch : "codes", or "auto", which is that; shards keep no signs for now
         hasher, n_bits, kind, metric, keep_vectors, n_groups, n_tables, random_state : as in
             :meth:`densehash.Index.build`. The hasher learns from all rows, on the workers, and the
             groups from a sample. The tables of the multi kind suit the rows of each shard, where
@@ -153,6 +155,7 @@ class ShardedIndex:
             state = learnt(
                 chunks,
                 names.id_type,
+                sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
                 kind=kind,

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.hashers import Hasher
 from densehash.index import Index
 from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
+from densehash.index.sketches import Sketch
 from densehash.index.state import State, content_of
 from densehash.locks import new_lock
 from densehash.store.manifest import MANIFEST
@@ -52,7 +52,7 @@ UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 # Opened shards of this process. They hold maps of files, hardly any memory.
 _MOST_OPEN = 256
 _open: OrderedDict[Path, Opened] = OrderedDict()
-_models: dict[str, tuple[Hasher, Kind]] = {}
+_models: dict[str, tuple[Sketch, Kind]] = {}
 _lock = new_lock()
 
 _N_SAMPLED = 64  # ids of a segment that say how its ids are spread
@@ -78,7 +78,7 @@ class Opened(NamedTuple):
     Attributes
     ----------
     mark : tells its states apart
-    state : its rows; the hasher and the kind are shared by all shards of this process
+    state : its rows; the sketch and the kind are shared by all shards of this process
     n_bytes : on the disk
     manifest : all bytes of the file that tells of a change
     """
@@ -126,7 +126,8 @@ def marks_of(state: State) -> dict[str, str]:
     """
     content = content_of(replace(state, segments=()))
     return {
-        "hasher": _digest(content["hasher"]),
+        "sketch": state.sketch.name,
+        "hasher": _digest(content.get("hasher")),
         "kind": content["kind"],
         "settings of its kind": _digest(content["kind_settings"]),
         "metric": content["metric"],
@@ -218,13 +219,13 @@ def _manifest_of(path: Path) -> bytes:
 
 
 def _shared(state: State, marks: Mapping[str, str]) -> State:
-    """The same rows, with the hasher and the kind that other shards have opened before."""
+    """The same rows, with the sketch and the kind that other shards have opened before."""
     key = "".join(marks.values())
     with _lock:
         if len(_models) > 8:
             _models.clear()
-        hasher, kind = _models.setdefault(key, (state.hasher, state.kind))
-    return replace(state, hasher=hasher, kind=kind)
+        sketch, kind = _models.setdefault(key, (state.sketch, state.kind))
+    return replace(state, sketch=sketch, kind=kind)
 
 
 def seen(home: Home, name: str) -> Seen:

@@ -258,7 +258,7 @@ class _Request:
         if not isinstance(self.options.get("exclude_self", False), bool):
             raise InputError("exclude_self must be True or False: batches have no ids of queries")
         # Of no rows, an answer costs nothing.
-        query = np.ones((1, index.hasher.n_features_in_), np.float32)
+        query = np.ones((1, index._state.sketch.n_features), np.float32)
         Index(replace(index._state, segments=())).search(query, self.k, **self.options)
 
     def index(self) -> Index:
@@ -316,7 +316,7 @@ def _joined(
                 ],
             )
 
-    return _answers(batches, column, place, index.hasher.n_features_in_, answer)
+    return _answers(batches, column, place, index._state.sketch.n_features, answer)
 
 
 def _answers(

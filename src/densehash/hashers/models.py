@@ -80,6 +80,8 @@ def load_hasher(path: str | os.PathLike[str]) -> Hasher:
     """
     store = Store.open(path, form=(HASHER, INDEX))
     content = store.content
+    if "sketch" in content:  # those of codes name none
+        raise FileError(f"{store.path} is an index that keeps {content['sketch']}, not codes")
     found = content.get(_KEY)
     if not isinstance(found, dict) or set(found) != _PARTS:
         raise FileError(f"{store.path}: {_KEY} must be an object of {', '.join(sorted(_PARTS))}")

@@ -39,7 +39,8 @@ class Hits(NamedTuple):
     ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
         there are fewer
     distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
-        Hamming distances as int32 (q, k), -1 where there are fewer
+        Hamming distances as int32 (q, k), -1 where there are fewer; of signs, estimates as
+        float32
 
     Examples
     --------
@@ -97,6 +98,8 @@ def hits_of(
     for ids, distances, there in neighbours(state, asked, request, own=own):
         near = there if radius is None else there & (distances <= radius)
         parts.append(padded(ids, distances, near, request.k))
+    if len(parts) == 1:
+        return Hits(*parts[0])
     return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -185,7 +188,7 @@ def neighbours_within(
     """All rows within a radius, in any order.
 
     Hamming distances are searched exactly. Others are those of the candidates, of which there are
-    more for queries that all of them are near.
+    more for queries that all of them are near; estimates, too.
 
     Parameters
     ----------
@@ -207,7 +210,8 @@ def neighbours_within(
     >>> neighbours_within(state, asked, request, radius=0.5)
     (array([0]), array([2]), array([0.], dtype=float32))
     """
-    search = _hamming_range if request.rerank is None else _reranked_range
+    counted = request.rerank is None and state.sketch.counts
+    search = _hamming_range if counted else _reranked_range
     return search(state, asked, request, radius=radius, own=own)
 
 
@@ -364,6 +368,8 @@ def padded(
     """
     n = min(k, ids.shape[1])
     there = there[:, :n]
+    if n == k and ids.dtype == np.int64 and bool(there.all()):
+        return ids[:, :k], distances[:, :k]
     wide_ids: NDArray[Any]
     if ids.dtype.kind == "S":
         wide_ids = np.full((len(ids), k), None, dtype=object)

@@ -12,15 +12,18 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from densehash.checks import check_choice
+from densehash.checks import check_chance, check_choice
 from densehash.errors import InputError
 from densehash.hashers import ITQ, Hasher
 from densehash.hashers.registry import hasher_named
 from densehash.index.gathering import Gathered
+from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
-from densehash.index.kinds import KINDS, Kind
+from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import UnitRows
 from densehash.index.segment import VECTOR_TYPES, Rowset
+from densehash.index.sketches import SKETCHES, Codes, Signs, Sketch
+from densehash.index.sketches.signs import check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.rows import Floats, Rows
 from densehash.rows.mapped import unmapped
@@ -32,6 +35,9 @@ _USUAL_BITS = 256
 
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
+_FEW_ROWS_OF_SIGNS = 10_000
+
+_KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 
 
 def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
@@ -89,6 +95,7 @@ def empty_state(
     hashed: Any,
     rows_of: Callable[[Any], Rows],
     *,
+    sketch: str = "auto",
     hasher: str | Hasher,
     n_bits: int | None,
     kind: str,
@@ -106,7 +113,8 @@ def empty_state(
     hashed : rows as they are hashed, here or on a cluster
     rows_of : makes Rows of them, after the hasher has learnt
     options : of kinds, by name; None where nothing was said
-    hasher, n_bits, kind, metric, random_state, verbose : as in :meth:`densehash.Index.build`
+    sketch, hasher, n_bits, kind, metric, random_state, verbose : as in
+        :meth:`densehash.Index.build`
     id_type, vector_type : in which ids and vectors are kept
 
     Examples
@@ -118,11 +126,64 @@ def empty_state(
     >>> state.in_words(0)
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
-    learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
-    made, reason = kind_for(
-        kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
+    check_choice(sketch, "sketch", ("auto", *SKETCHES))
+    made: Sketch
+    if sketch == Signs.name:
+        if hasher != "auto":
+            raise InputError(
+                "sketch='signs' learns by itself and takes no hasher: leave hasher out, or take "
+                "sketch='codes'"
+            )
+        where, made, reason = _signs_for(
+            kind, rows_of(hashed), n_bits, options=options, metric=metric, random_state=random_state
+        )
+    else:
+        learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+        where, reason = kind_for(
+            kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
+        )
+        made = Codes(learnt)
+    return State(made, where, metric, id_type, vector_type, reason=reason)
+
+
+def _signs_for(
+    kind: str,
+    rows: Rows,
+    n_bits: int | None,
+    *,
+    options: Mapping[str, int | None],
+    metric: str,
+    random_state: int | RandomState | None,
+) -> tuple[Kind, Signs, str]:
+    """A kind of index, the signs that rows are kept as, and why."""
+    check_choice(kind, "kind", ("auto", *KINDS))
+    if kind not in ("auto", *_KINDS_OF_SIGNS):
+        raise InputError(
+            f"sketch='signs' goes with the kinds {' and '.join(_KINDS_OF_SIGNS)}, kind={kind!r} "
+            "with sketch='codes'"
+        )
+    if rows.n_rows < 2:
+        raise InputError(f"X must have at least 2 rows to learn from, got {rows.n_rows}")
+    bits = n_bits_for(rows.n_features) if n_bits is None else check_bits(n_bits)
+    given = dict(options)
+    chosen = kind
+    if kind == "auto":
+        few = rows.n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
+        chosen = "flat" if few else "grouped"
+    if chosen == "grouped" and given.get("n_groups") is None:
+        given["n_groups"] = n_small_groups_for(rows.n_rows)
+    where, reason = kind_for(chosen, rows, bits, options=given, random_state=random_state)
+    if kind == "auto":
+        reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"
+    if isinstance(where, Grouped):  # signs are of float32 numbers, and so is what these are about
+        old = where.centers
+        where = Grouped(Centers(old.centers, old.shift.astype(np.float32).astype(np.float64)))
+    made = Signs.learn(
+        rows, where, n_bits=bits, metric=metric, random_state=check_chance(random_state)
     )
-    return State(learnt, made, metric, id_type, vector_type, reason=reason)
+    if n_bits is None:
+        reason += f"; {bits} bits of signs, as suits {rows.n_features} features"
+    return where, made, reason
 
 
 def kind_for(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from densehash.kmeans import lloyd, nearest_center, random_centers
 from densehash.rows import Floats, Rows
 
-__all__ = ["Centers", "n_groups_for"]
+__all__ = ["Centers", "n_groups_for", "n_small_groups_for"]
 
 _SAMPLE = 40  # rows for each group to learn from
 _PASSES = 5
@@ -37,6 +37,17 @@ def n_groups_for(n_rows: int) -> int:
     (1024, 32)
     """
     return 1 << round(math.log2(max(1.3 * math.sqrt(n_rows), 1)))
+
+
+def n_small_groups_for(n_rows: int) -> int:
+    """How many groups suit so many rows where it costs little to find the nearest.
+
+    Examples
+    --------
+    >>> n_small_groups_for(600_000), n_small_groups_for(2)
+    (2324, 2)
+    """
+    return min(round(3 * math.sqrt(n_rows)), max(n_rows // 4, 2), n_rows)
 
 
 class Centers:

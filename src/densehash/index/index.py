@@ -98,6 +98,7 @@ class Index:
         X: VectorsLike,
         *,
         ids: ArrayLike | None = None,
+        sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
         kind: str = "auto",
@@ -115,10 +116,14 @@ class Index:
         ----------
         X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
         ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
-        hasher : the name of a method ("dsh", "itq", ...), a Hasher that has learnt, or one that
-            is to learn from X, which is not changed. "auto" is ITQ, with a random rotation where
-            there are more bits than features
-        n_bits : length of the codes, 256 without; a Hasher has its own
+        sketch : what is kept of a row: "codes" of a hasher, which are compared by Hamming
+            distance; or "signs" with a decoder, from which distances are estimated, so that fewer
+            vectors are compared. Signs go with the kinds flat and grouped. "auto" is codes
+        hasher : for codes: the name of a method ("dsh", "itq", ...), a Hasher that has learnt, or
+            one that is to learn from X, which is not changed. "auto" is ITQ, with a random
+            rotation where there are more bits than features
+        n_bits : length of the codes, 256 without; a Hasher has its own. Of signs, a multiple of 8
+            up to 1,024; without, 128 for up to 128 features and 256 for more
         kind : "flat", "grouped", "multi", or "auto", which chooses by size: ``index.reason`` says
             what and why
         metric : "l2", "cosine" or "ip" (the inner product), what searches go by; for "cosine" rows
@@ -126,7 +131,7 @@ class Index:
         keep_vectors : True keeps vectors for exact re-ranking in their own type (float32, float16,
             uint8, int8; float32 where it is another), a name of one of these keeps them so, and
             False keeps none
-        n_groups : for the grouped kind; about 1.3 times the root of n without
+        n_groups : for the grouped kind; about 1.3 times the root of n without, and of signs 3 times
         n_tables : for the multi kind; n_bits / log2(n) without
         random_state : of a hasher that is named, and of the groups
         path : a folder that is missing, empty, or an index. The index is made there, piece by
@@ -155,6 +160,7 @@ class Index:
             empty = empty_state(
                 as_hashed(vectors, metric),
                 partial(Rows, verbose=verbose > 0),
+                sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
                 kind=kind,
@@ -174,7 +180,9 @@ class Index:
                 n_numbers = len(vectors) * vectors.shape[1]
                 change.check_room(n_numbers * np.dtype(vector_type).itemsize)
             state = made(on_disk(change))
-            content = change.publish(content_of(state), checked=CHECKED)
+            content = change.publish(
+                content_of(state), checked=CHECKED, version=state.sketch.format_version
+            )
         return cls(with_segments_of(state, content), change.store)
 
     @classmethod
@@ -238,7 +246,12 @@ class Index:
                     "refresh() takes the changes, or save to another folder"
                 )
         Store.create(
-            path, content_of(self._state), form=INDEX, checked=CHECKED, verbose=verbose > 0
+            path,
+            content_of(self._state),
+            form=INDEX,
+            checked=CHECKED,
+            version=self._state.sketch.format_version,
+            verbose=verbose > 0,
         )
         if is_own:
             self.refresh()
@@ -295,13 +308,18 @@ class Index:
 
     @property
     def hasher(self) -> Hasher:
-        """The fitted hasher."""
+        """The fitted hasher; an error where rows are not kept as codes."""
         return self._state.hasher
 
     @property
     def kind(self) -> str:
         """The kind: "flat", "grouped" or "multi"."""
         return self._state.kind.name
+
+    @property
+    def sketch(self) -> str:
+        """What is kept of a row: "codes" or "signs"."""
+        return self._state.sketch.name
 
     @property
     def reason(self) -> str:
@@ -527,10 +545,12 @@ class Index:
         Q : real array of shape (q, d), or a Source; finite
         k : how many neighbours, 10 without; with ``radius`` alone, all within it
         candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
-            the root of the rows, 100 to 2,000, without
+            the root of the rows, 100 to 2,000, without. Not for signs, of which as many are
+            compared as may be among the nearest
         rerank : "exact", by the kept vectors; "asymmetric", by codes and the query's margins;
-            None, Hamming distances alone; "auto" is the first of these that can be
-        metric : "l2", "cosine" or "ip"; that of the index without
+            None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
+            can be
+        metric : "l2", "cosine" or "ip"; that of the index without, and always of one of signs
         filter : which rows may be found: a boolean array, one for each of ``index.ids``; an array
             of ids; or a function that is called with arrays of ids and returns booleans. k rows
             are found where k match.
@@ -538,8 +558,8 @@ class Index:
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
             which leaves out the first row that equals the query
-        probes : how many groups a query visits (grouped), or how many buckets of each table it
-            looks up by its margins (multi, which searches exactly without)
+        probes : how many groups a query visits (grouped; of signs, at most), or how many buckets of
+            each table it looks up by its margins (multi, which searches exactly without)
         n_threads : how many threads; without, one for each CPU
 
         Returns
@@ -562,7 +582,7 @@ class Index:
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
         wanted = check_k(k)
-        limit = None if radius is None else check_radius(radius, how)
+        limit = None if radius is None else check_radius(radius, how, state)
         own = self._check_own(exclude_self, len(asked))
         if not state.segments:
             none = no_hits(state, len(asked), wanted, how)
@@ -675,11 +695,16 @@ class Index:
         how = check_rerank(rerank, state)
         if how == "asymmetric":
             raise InputError("rerank must be None or 'exact' here: pairs have no query")
+        if how is None and not state.sketch.counts:
+            raise InputError(
+                f"distances of {state.sketch.name} are estimates, in which pairs would be missed: "
+                "pass rerank='exact', which takes kept vectors"
+            )
         n = n_candidates(candidates, USUAL_K, how, state)
         return near_duplicates(
             state,
             Request(USUAL_K, n, how, allowed_rows(state, None)),
-            check_radius(radius, how),
+            check_radius(radius, how, state),
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
         )
@@ -783,7 +808,9 @@ class Index:
                 if after is self._state:
                     return
                 content = content_of(after, unchanged=change.content)
-                published = change.publish(content, checked=CHECKED)
+                published = change.publish(
+                    content, checked=CHECKED, version=after.sketch.format_version
+                )
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
 

@@ -35,7 +35,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_neighbors : of each row. As there, the distance graph has one more: the row itself comes
         first, at distance 0, where it is in the index.
     metric : "l2" or "cosine"
-    hasher, n_bits : as in :meth:`densehash.Index.build`
+    sketch, hasher, n_bits : as in :meth:`densehash.Index.build`
     kind : "auto", "flat", "grouped" or "multi"
     candidates, probes : as in :meth:`densehash.Index.search`
     n_threads : how many threads search
@@ -71,6 +71,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         mode: str = "distance",
         n_neighbors: int = 5,
         metric: str = "l2",
+        sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
         kind: str = "auto",
@@ -83,6 +84,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.mode = mode
         self.n_neighbors = n_neighbors
         self.metric = metric
+        self.sketch = sketch
         self.hasher = hasher
         self.n_bits = n_bits
         self.kind = kind
@@ -106,6 +108,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         validate_data(self, X, skip_check_array=True, reset=True)
         self.index_ = Index.build(
             X,
+            sketch=self.sketch,
             hasher=self.hasher,
             n_bits=self.n_bits,
             kind=self.kind,
@@ -113,7 +116,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             random_state=self.random_state,
             verbose=self.verbose,
         )
-        self.n_features_in_ = self.index_.hasher.n_features_in_
+        self.n_features_in_ = self.index_._state.sketch.n_features
         self.n_samples_fit_ = len(self.index_)
         return self
 

@@ -46,18 +46,20 @@ def check_k(k: int | None) -> int:
     return USUAL_K if k is None else check_integer(k, "k", 1)
 
 
-def check_radius(radius: float, rerank: str | None) -> float:
+def check_radius(radius: float, rerank: str | None, state: State) -> float:
     """How far away neighbours may be; a whole number where they are counted in bits.
 
     Examples
     --------
-    >>> check_radius(2, None), check_radius(0.5, "exact")
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> check_radius(2, None, state), check_radius(0.5, "exact", state)
     (2, 0.5)
     """
     number = isinstance(radius, (int, float, np.integer, np.floating))
     if not number or math.isnan(radius):
         raise InputError(f"radius must be a number, got {radius!r}")
-    if rerank is None:
+    if rerank is None and state.sketch.counts:
         return min(check_integer(radius, "radius", 0), MAX_BITS)  # type: ignore[arg-type]
     return float(radius)
 
@@ -105,6 +107,9 @@ def check_probes(probes: int | None, state: State) -> int | None:
 def n_candidates(candidates: int | None, k: int, rerank: str | None, state: State) -> int:
     """How many candidates are re-ranked; at least k, and not more than there are rows.
 
+    Where the sketch says it, so many rows are looked for first where all within a radius are asked
+    for.
+
     Examples
     --------
     >>> from densehash.index import Index
@@ -113,8 +118,16 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
-    if rerank is None:
+        if not state.sketch.takes_candidates:
+            raise InputError(
+                f"candidates are for sketches of codes, this one is of {state.sketch.name}: as "
+                "many rows are compared as may be among the nearest by their estimates; leave "
+                "candidates out, or limit the groups that are visited by probes"
+            )
+    if rerank is None and state.sketch.counts:
         return min(k, state.n_live) if state.n_live else k
+    if not state.sketch.takes_candidates:
+        return max(10 * k, _FEWEST_CANDIDATES)
     n = (
         candidates
         or state.settings.candidates
@@ -147,6 +160,11 @@ def question_of(
         raise InputError(f"Q has {vectors.shape[1]} features, the index {state.sketch.n_features}")
     if metric is not None:
         check_choice(metric, "metric", METRICS)
+        if metric != state.metric and not state.sketch.any_metric:
+            raise InputError(
+                f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} "
+                "estimate the distances of one metric; build another index, or take sketch='codes'"
+            )
     if (vectors.dtype.kind, vectors.dtype.itemsize) not in _COMPARED:
         vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
     _check_numbers(vectors)

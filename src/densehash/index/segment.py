@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -153,7 +153,11 @@ class Segment:
         removed = np.sort(np.concatenate([self.removed, ranks.astype(np.uint32)]))
         return replace(self, removed=removed)
 
-    def rows(self, labels: NDArray[np.integer] | None) -> Rowset:
+    def rows(
+        self,
+        labels: NDArray[np.integer] | None,
+        by_row: Callable[[Segment], Mapping[str, NDArray[Any]]],
+    ) -> Rowset:
         """The rows that are there, to be copied.
 
         Maps of files are compared with their checksums: a copy gets a checksum of its own, under
@@ -162,6 +166,7 @@ class Segment:
         Parameters
         ----------
         labels : integers (n,), the group of the row at each position; None where there are none
+        by_row : makes columns what a sketch keeps of one row after the other
 
         Raises
         ------
@@ -171,7 +176,7 @@ class Segment:
             check_unchanged(array)
         ranks = self.rank_at(np.arange(self.n_rows))
         ids = self.ids if self.ranks is None else self.ids[ranks]
-        rows = Rowset(ids, self.columns, self.vectors, labels)
+        rows = Rowset(ids, by_row(self), self.vectors, labels)
         return rows if self.live is None else rows.take(self.live[ranks])
 
 

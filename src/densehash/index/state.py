@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.bits import MAX_BITS
 from densehash.checks import check_choice, check_integer
-from densehash.errors import DensehashError, FileError
+from densehash.errors import DensehashError, FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index import placing
 from densehash.index.gathering import Gathered
@@ -18,9 +19,8 @@ from densehash.index.ids import IdType
 from densehash.index.kinds import Kind, kind_from
 from densehash.index.placing import Put, in_memory
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
-from densehash.index.sketches import Sketch, sketch_from, sketch_of
+from densehash.index.sketches import Codes, Sketch, sketch_from
 from densehash.index.stored import check_stored
-from densehash.locks import cached_property
 from densehash.truth import METRICS
 
 __all__ = [
@@ -32,8 +32,10 @@ __all__ = [
     "with_segments_of",
 ]
 
-CHECKED = ("hasher", "kind_settings")
+CHECKED = ("hasher", "kind_settings", "sketch_settings")
 """Parts of the content whose checksums are looked at whenever an index is opened."""
+
+_OF_SKETCHES = ("hasher", "sketch", "sketch_settings")  # parts of the content
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class State:
 
     Attributes
     ----------
-    hasher : fitted: what the sketch goes by
+    sketch : what is kept of a row, and how rows are ranked by it
     kind : where rows lie, and which of them a query visits
     metric : "l2", "cosine" or "ip"
     id_type : "int64" or "string"
@@ -67,7 +69,7 @@ class State:
     settings : how a search goes where it is not told
     """
 
-    hasher: Hasher
+    sketch: Sketch
     kind: Kind
     metric: str
     id_type: IdType
@@ -77,10 +79,15 @@ class State:
     reason: str = ""
     settings: Settings = field(default_factory=Settings)
 
-    @cached_property
-    def sketch(self) -> Sketch:
-        """What is kept of a row, and how rows are ranked by it."""
-        return sketch_of(self.hasher)
+    @property
+    def hasher(self) -> Hasher:
+        """What makes codes, where they are what is kept of rows."""
+        if isinstance(self.sketch, Codes):
+            return self.sketch.hasher
+        raise InputError(
+            f"this index keeps {self.sketch.name}, not codes of a hasher: build it with "
+            "sketch='codes'"
+        )
 
     @property
     def n_live(self) -> int:
@@ -98,6 +105,7 @@ class State:
         return {
             "features": self.sketch.n_features,
             "kind": self.kind.name,
+            "sketch": self.sketch.name,
             "reason": self.reason,
             **self.sketch.about,
             "metric": self.metric,
@@ -124,7 +132,7 @@ class State:
         if not bool((ids[:-1] < ids[1:]).all()):
             order = np.argsort(ids, kind="stable").astype(np.uint32)  # MOST_ROWS fit
             ids, labels = ids[order], labels if labels is None else labels[order]
-        ranks = self.kind.arrange(labels)
+        ranks = None if self.sketch.places_rows else self.kind.arrange(labels)
         if ranks is not None:  # large arrays move once, not first by id and then by the kind
             order = ranks if order is None else order[ranks]
         columns, vectors = rows.columns, rows.vectors
@@ -132,19 +140,24 @@ class State:
             columns = {name: Gathered([column], order) for name, column in columns.items()}
             vectors = None if vectors is None else Gathered([vectors], order)
         placed = self.sketch.placed(columns, put)
+        extra: dict[str, NDArray[Any]] = {}
+        if not self.sketch.places_rows:
+            extra = self.kind.own_arrays(placed, labels, ranks)
         return Segment(
             put(ids, "ids"),
             placed,
             None if vectors is None else put(vectors, "vectors"),
-            {
-                name: put(array, name)
-                for name, array in self.kind.own_arrays(placed, labels, ranks).items()
-            },
+            {name: put(array, name) for name, array in extra.items()},
         )
+
+    def rows_of(self, segment: Segment) -> Rowset:
+        """The rows of a segment that are there, to be copied."""
+        labels = None if self.sketch.places_rows else self.kind.labels_of(segment)
+        return segment.rows(labels, self.sketch.by_row)
 
     def merged(self, segments: tuple[Segment, ...], put: Put = in_memory) -> tuple[Segment, ...]:
         """One segment of what is there in several; none, where nothing is."""
-        parts = [s.rows(self.kind.labels_of(s)) for s in segments if s.n_live]
+        parts = [self.rows_of(segment) for segment in segments if segment.n_live]
         return (self.segment_of(joined(parts), put),) if parts else ()
 
     def with_rows(self, rows: Rowset, next_id: int, put: Put = in_memory) -> State:
@@ -172,7 +185,7 @@ class State:
                     first = at
                 n_behind += small[at].n_live
             kept = large + small[:first]
-            merged = [*(s.rows(self.kind.labels_of(s)) for s in small[first:]), rows]
+            merged = [*map(self.rows_of, small[first:]), rows]
         new = self.segment_of(joined(merged), put)
         return replace(self, segments=(*kept, new), next_id=next_id)
 
@@ -211,7 +224,7 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
             "candidates": state.settings.candidates,
             "probes": state.settings.probes,
         },
-        "hasher": unchanged["hasher"],
+        **{name: unchanged[name] for name in _OF_SKETCHES if name in unchanged},
         "segments": [_content_of_segment(segment) for segment in state.segments],
     }
 
@@ -260,7 +273,6 @@ def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
 
 
 def _state_from(content: Mapping[str, Any]) -> State:
-    sketch = sketch_from(content)
     check_choice(content["metric"], "metric", METRICS)
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
@@ -268,11 +280,11 @@ def _state_from(content: Mapping[str, Any]) -> State:
     kind = kind_from(
         content["kind"],
         content["kind_settings"],
-        n_bits=sketch.n_bits,
-        n_features=sketch.n_features,
+        n_bits=check_integer(content["n_bits"], "n_bits", 1, MAX_BITS),
+        n_features=check_integer(content["n_features"], "n_features", 1),
     )
     state = State(
-        sketch.learnt,
+        sketch_from(content, kind),
         kind,
         content["metric"],
         content["ids"],
@@ -310,9 +322,11 @@ def _segment_from(part: Mapping[str, Any], state: State) -> Segment:
     check_stored(removed, "removed", np.uint32, (None,))
     if len(removed) and (removed[-1] >= n or not bool((removed[:-1] < removed[1:]).all())):
         raise FileError("the removed rows of a segment are not rising, or beyond its rows")
-    extra = {name: part[name] for name in state.kind.extra_names}
+    extra_names = () if state.sketch.places_rows else state.kind.extra_names
+    extra = {name: part[name] for name in extra_names}
     known = {"ids", *columns, "vectors", "removed", *extra}
     if not set(part) <= known or ("vectors" in part) != (vectors is not None):
         raise FileError(f"a segment has {', '.join(sorted(part))}; known are {', '.join(known)}")
-    state.kind.check_extra(extra, n)
+    if not state.sketch.places_rows:
+        state.kind.check_extra(extra, n)
     return Segment(ids, columns, vectors, extra, removed)

@@ -14,6 +14,7 @@ from densehash.index.answers import hits_of
 from densehash.index.ids import find
 from densehash.index.question import Question, Request
 from densehash.index.searching import candidates_of, exactly, merged, named
+from densehash.index.searching import nearest as neighbours_of
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
 from densehash.index.state import State
@@ -32,7 +33,7 @@ class Setting(NamedTuple):
 
     Attributes
     ----------
-    candidates : how many candidates are re-ranked
+    candidates : how many candidates are re-ranked; None where the sketch says it, as signs do
     probes : how many groups are visited; None where the kind has none
     recall : the share of the true neighbours that were found
     queries_per_second : with the threads that were asked for
@@ -43,7 +44,7 @@ class Setting(NamedTuple):
     400
     """
 
-    candidates: int
+    candidates: int | None
     probes: int | None
     recall: float
     queries_per_second: float
@@ -64,7 +65,7 @@ class Tuning(NamedTuple):
     0.95
     """
 
-    candidates: int
+    candidates: int | None
     probes: int | None
     recall: float
     queries_per_second: float
@@ -100,24 +101,33 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
         for probes in ladder:
             with begin("measuring" if probes is None else f"measuring {probes} probes", 1.0):
                 question = asked.probing(probes)
-                everything = Request(k, most, None, allowed)
-                found = candidates_of(state, question, everything)
-                places = _places(named(state.segments, found), found.there, true_ids)
-                n, reached = _fewest(places, recall, k, most)
+                n: int | None = None
+                if state.sketch.takes_candidates:
+                    found = candidates_of(state, question, Request(k, most, None, allowed))
+                    places = _places(named(state.segments, found), found.there, true_ids)
+                    n, reached = _fewest(places, recall, k, most)
+                else:  # it says itself how many, and finds what it finds
+                    found = neighbours_of(state, question, Request(k, k, "exact", allowed))
+                    places = _places(named(state.segments, found), found.there, true_ids)
+                    reached = float(np.mean(places < found.positions.shape[1]))
                 if reached < recall:
                     missed = max(missed, reached)
                     continue
-                speed = _speed(state, question, Request(k, n, "exact", allowed))
+                speed = _speed(state, question, Request(k, n or k, "exact", allowed))
                 measured.append(Setting(n, probes, reached, speed))
             if speed < _SLOW * max(one.queries_per_second for one in measured):
                 break  # more probes only take longer
     if not measured:
         raise InputError(
-            f"no setting reaches a recall of {recall}: the best, with {most} candidates, was "
-            f"{missed:.3f}; take more bits, or another hasher"
+            f"no setting reaches a recall of {recall}: the best, {_most_words(state, most)}, was "
+            f"{missed:.3f}; take more bits{', or another hasher' * state.sketch.takes_candidates}"
         )
     fastest = max(measured, key=lambda setting: setting.queries_per_second)
     return Tuning(*fastest, measured=tuple(measured))
+
+
+def _most_words(state: State, most: int) -> str:
+    return f"with {most} candidates" if state.sketch.takes_candidates else "in all groups"
 
 
 def _true_ids(state: State, asked: Question, k: int) -> NDArray[Any]:

@@ -150,7 +150,12 @@ class Change:
         return found
 
     def publish(
-        self, content: Mapping[str, Any], *, checked: Collection[str] = (), verbose: bool = False
+        self,
+        content: Mapping[str, Any],
+        *,
+        checked: Collection[str] = (),
+        version: int = 1,
+        verbose: bool = False,
     ) -> dict[str, Any]:
         """Replace all content at once; it may be done several times.
 
@@ -162,6 +167,7 @@ class Change:
             is a map of a file elsewhere is compared with its checksum on the way.
         checked : keys of the content; arrays in there, if they have less than 16 MB, are read and
             checked whenever the folder is opened. Arrays of at most 64 kB always are.
+        version : of the format that readers must know
         verbose : whether long work shows a bar
 
         Returns
@@ -180,7 +186,7 @@ class Change:
         folder, old, before = self.path, self._state, set(self._state.entries)
         held = old.held | self._staged
         plan = _Plan(held, checked)
-        draft = Manifest(self.generation + 1, plan.entries(content), old.manifest.form)
+        draft = Manifest(self.generation + 1, plan.entries(content), old.manifest.form, version)
         data = encode(draft)  # of the right length; only checksums are missing
         needed = sum(entry.n_bytes for entry, _ in plan.new.values())
         with disk.writing(folder):

@@ -59,6 +59,7 @@ class Store:
         *,
         form: str = INDEX,
         checked: Collection[str] = (),
+        version: int = 1,
         timeout: float = TIMEOUT,
         verbose: bool = False,
     ) -> Self:
@@ -68,7 +69,7 @@ class Store:
         ----------
         path : a folder that is new, empty, or has been made by this function for the same form
         form : what it is, one of ``manifest.FORMS``
-        content, checked, verbose : as in :meth:`Change.publish`
+        content, checked, version, verbose : as in :meth:`Change.publish`
         timeout : as in :meth:`change`
 
         Raises
@@ -77,7 +78,7 @@ class Store:
         FileError : if the folder holds anything else, or cannot be written. Then all is as it was.
         """
         with cls.creating(path, form=form, timeout=timeout) as change:
-            change.publish(content, checked=checked, verbose=verbose)
+            change.publish(content, checked=checked, version=version, verbose=verbose)
         return cls(change.path, change.store._state)
 
     @classmethod
@@ -151,6 +152,11 @@ class Store:
     def form(self) -> str:
         """What the folder is, one of ``manifest.FORMS``."""
         return self._state.manifest.form
+
+    @property
+    def version(self) -> int:
+        """Of the format."""
+        return self._state.manifest.version
 
     @property
     def generation(self) -> int:

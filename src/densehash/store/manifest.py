@@ -26,7 +26,7 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CHECKED",
     "SHARDS",
-    "VERSION",
+    "VERSIONS",
     "Entry",
     "Form",
     "Manifest",
@@ -38,11 +38,12 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
-VERSION = 1
-
 INDEX = "densehash index"
 HASHER = "densehash hasher"
 SHARDS = "densehash shards"
+
+VERSIONS = {INDEX: (1, 2), HASHER: (1,), SHARDS: (1,)}
+"""Of the format, which this densehash reads, by form: an index that is not of codes has 2."""
 
 MOST_BYTES = 1 << 24
 """Of a manifest; thousands of segments take less."""
@@ -126,11 +127,13 @@ class Manifest(NamedTuple):
     generation : rises by one with each change
     content : plain values in dicts and lists; arrays are Entry
     form : one of FORMS
+    version : of the format, one of VERSIONS
     """
 
     generation: int
     content: dict[str, Any]
     form: str = INDEX
+    version: int = 1
 
 
 def other_form(folder: Path, found: str, expected: Iterable[str]) -> str:
@@ -185,7 +188,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     tree = {
         "format": manifest.form,
-        "version": VERSION,
+        "version": manifest.version,
         "generation": manifest.generation,
         "content": _plain(manifest.content, ("content",)),
     }
@@ -218,7 +221,7 @@ def decode(data: bytes, path: Path) -> Manifest:
     Examples
     --------
     >>> decode(encode(Manifest(3, {"kind": "flat"})), Path("manifest.json"))
-    Manifest(generation=3, content={'kind': 'flat'}, form='densehash index')
+    Manifest(generation=3, content={'kind': 'flat'}, form='densehash index', version=1)
     """
     first = _FIRST_LINE.match(data)
     if first is None or len(data) > MOST_BYTES:
@@ -236,21 +239,22 @@ def decode(data: bytes, path: Path) -> Manifest:
     if not isinstance(form, str) or form not in FORMS:
         raise FileError(f"{path} is not the manifest of a {' or a '.join(FORMS)}")
     version = tree.get("version")
-    if type(version) is not int or version != VERSION:
-        newer = type(version) is int and version > VERSION
+    known = VERSIONS[form]
+    if type(version) is not int or version not in known:
+        newer = type(version) is int and version > known[-1]
         raise FileError(
             f"{path} has version {version!r} of the format, and this densehash reads version "
-            f"{VERSION}" + (": install a newer densehash" if newer else "")
+            f"{' and '.join(map(str, known))}" + (": install a newer densehash" if newer else "")
         )
     if set(tree) != {"sha256", "format", "version", "generation", "content"}:
-        raise FileError(f"{path} has other parts than version {VERSION} has: {sorted(tree)}")
+        raise FileError(f"{path} has other parts than version {version} has: {sorted(tree)}")
     generation, content = tree["generation"], tree["content"]
     if type(generation) is not int or not 1 <= generation <= _MOST_GENERATION:
         raise FileError(f"{path}: the generation must be a positive integer, got {generation!r}")
     if not isinstance(content, dict) or "file" in content:
         raise FileError(f"{path}: the content must be an object, and no array")
     try:
-        manifest = Manifest(generation, _read(content, ("content",)), form)
+        manifest = Manifest(generation, _read(content, ("content",)), form, version)
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
     seen: set[str] = set()

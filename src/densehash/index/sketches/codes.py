@@ -17,6 +17,7 @@ from densehash.bits import bytes_for, pack
 from densehash.errors import FileError
 from densehash.hashers import Hasher
 from densehash.hashers.state import hasher_of, state_of
+from densehash.index.kinds import Kind
 from densehash.index.multi_tables import multi_probe, multi_top_k, multi_within
 from densehash.index.native import rerank_codes, top_k_in_groups
 from densehash.index.question import Prepared
@@ -117,11 +118,6 @@ class Codes(Sketch):
         self.hasher = hasher
 
     @property
-    def learnt(self) -> Hasher:
-        """The hasher."""
-        return self.hasher
-
-    @property
     def n_features(self) -> int:
         """Of a row."""
         return int(self.hasher.n_features_in_)
@@ -152,7 +148,7 @@ class Codes(Sketch):
         return {"hasher": {"description": state.description, "arrays": state.arrays}}
 
     @classmethod
-    def from_settings(cls, content: Mapping[str, Any]) -> Codes:
+    def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Codes:  # noqa: ARG003
         """The sketch of an index file."""
         hasher = hasher_of(content["hasher"]["description"], content["hasher"]["arrays"])
         for name, there in (("n_bits", hasher.n_bits_), ("n_features", hasher.n_features_in_)):

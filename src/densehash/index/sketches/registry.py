@@ -5,36 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from densehash.hashers import Hasher
+from densehash.errors import FileError
+from densehash.index.kinds import Kind
 from densehash.index.sketches.codes import Codes
+from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Sketch
 
-__all__ = ["SKETCHES", "sketch_from", "sketch_of"]
+__all__ = ["SKETCHES", "sketch_from"]
 
-SKETCHES: dict[str, type[Sketch]] = {sketch.name: sketch for sketch in (Codes,)}
+SKETCHES: dict[str, type[Sketch]] = {sketch.name: sketch for sketch in (Codes, Signs)}
 """By name."""
 
 
-def sketch_of(learnt: Hasher) -> Sketch:
-    """The sketch that goes by what was learnt: codes, of a hasher.
-
-    Examples
-    --------
-    >>> from densehash import LSH
-    >>> sketch_of(LSH(8).fit([[0.0], [1.0]])).columns[0].shape
-    (1,)
-    """
-    return Codes(learnt)
-
-
-def sketch_from(content: Mapping[str, Any]) -> Sketch:
-    """The sketch of an index file; version 1 of the format knows codes alone.
+def sketch_from(content: Mapping[str, Any], kind: Kind) -> Sketch:
+    """The sketch of an index file; version 1 of the format knows codes alone, and names none.
 
     Examples
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.state import content_of
-    >>> sketch_from(content_of(Index.build([[0.0], [1.0]], n_bits=8)._state)).n_bits
+    >>> state = Index.build([[0.0], [1.0]], n_bits=8)._state
+    >>> sketch_from(content_of(state), state.kind).n_bits
     8
+    >>> sketch_from({"sketch": "cloudy"}, state.kind)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: there is no sketch 'cloudy' of rows
     """
-    return SKETCHES[Codes.name].from_settings(content)
+    name = content.get("sketch", Codes.name)
+    if not isinstance(name, str) or name not in SKETCHES:
+        raise FileError(f"there is no sketch {name!r} of rows")
+    return SKETCHES[name].from_settings(content, kind)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.hashers import Hasher
 from densehash.index.kinds import Kind
 from densehash.index.ordering import Found
 from densehash.index.placing import Put
@@ -67,13 +66,22 @@ class Sketch(ABC):
     """Of the distances of candidates: int32 where they are counted, float32 where estimated."""
     reranks: ClassVar[tuple[str, ...]] = ()
     """Ways to re-rank without vectors, the best first."""
-
-    # --- what it is ---------------------------------------------------------------------------
+    takes_candidates: ClassVar[bool] = True
+    """Whether a search may say how many rows are re-ranked."""
+    any_metric: ClassVar[bool] = True
+    """Whether a search may go by another metric than the index."""
+    places_rows: ClassVar[bool] = False
+    """Whether its columns say where the rows of a group are. Then rows lie in the order of their
+    ids, and segments have no arrays of the kind."""
+    format_version: ClassVar[int] = 1
+    """Of the format on disk, from which on there is this sketch."""
 
     @property
-    @abstractmethod
-    def learnt(self) -> Hasher:
-        """What it goes by."""
+    def counts(self) -> bool:
+        """Whether distances are whole numbers, of which ranges are exact."""
+        return np.dtype(self.distance_type).kind == "i"
+
+    # --- what it is ---------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -106,7 +114,7 @@ class Sketch(ABC):
 
     @classmethod
     @abstractmethod
-    def from_settings(cls, content: Mapping[str, Any]) -> Sketch:
+    def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Sketch:
         """The sketch of an index file; what does not fit together is an error."""
 
     # --- rows ---------------------------------------------------------------------------------
@@ -137,6 +145,10 @@ class Sketch(ABC):
         put : makes an array what a segment holds
         """
         return {name: put(column, name) for name, column in columns.items()}
+
+    def by_row(self, segment: Segment) -> Mapping[str, NDArray[Any]]:
+        """The columns of a segment, by position, as :meth:`encode` made them."""
+        return segment.columns
 
     def checked(self, part: Mapping[str, Any], n_rows: int) -> dict[str, NDArray[Any]]:
         """The columns of a segment in a file; an error where so many rows cannot have them."""

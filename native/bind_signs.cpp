@@ -1,0 +1,221 @@
+// densehash.index.sketches
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include "binding.hpp"
+#include "signs.hpp"
+
+namespace densehash {
+namespace {
+
+using Matrix = Input<float, 2>;
+
+void expect(bool is_so, const char* message) {
+  if (!is_so) throw std::invalid_argument(message);
+}
+
+nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
+                          const Matrix& centers, const Matrix& products, const Matrix& matrix,
+                          const Matrix& gram, size_t sweeps, size_t n_threads) {
+  const size_t n = rows.shape(0), width = rows.shape(1), bits = gram.shape(0);
+  const size_t n_groups = centers.shape(0);
+  expect(bits % 8 == 0 && gram.shape(1) == bits, "the Gram matrix has a wrong shape");
+  expect(matrix.shape(0) == width && matrix.shape(1) == bits, "the matrix has a wrong shape");
+  expect(labels.shape(0) == n, "one label a row");
+  expect(centers.shape(1) == width, "the centers have a wrong shape");
+  expect(products.shape(0) == n_groups && products.shape(1) == bits,
+         "the products have a wrong shape");
+  for (size_t i = 0; i < n; ++i)
+    expect(labels.data()[i] < n_groups, "a label is beyond the last group");
+  const Decoder decoder{matrix.data(), gram.data(), bits, width};
+  const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
+  const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
+  static_assert(sizeof(Lengths) == 3 * sizeof(float));
+  const Output<float> lengths(Numpy::empty, n, size_t{3});
+  without_lock(n_threads, [&](Control& control) {
+    encode_signs(decoder, residuals, sweeps, control, codes.data,
+                 reinterpret_cast<Lengths*>(lengths.data));
+  });
+  return nb::make_tuple(codes.array, lengths.array);
+}
+
+nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
+  expect(rows.shape(1) == matrix.shape(0), "the rows do not fit the matrix");
+  expect(matrix.shape(1) % 8 == 0, "columns are a multiple of 8");
+  const Output<float> out(Numpy::empty, rows.shape(0), matrix.shape(1));
+  multiply(rows.data(), rows.shape(0), matrix.data(), matrix.shape(0), matrix.shape(1), out.data);
+  return out.array;
+}
+
+nb::object pack_signs_of(const Bytes& codes, const Input<int16_t, 2>& factors) {
+  const size_t n = codes.shape(0), bits = 8 * codes.shape(1);
+  expect(factors.shape(0) == n && factors.shape(1) == 2, "the factors have a wrong shape");
+  const Output<uint8_t> blocks(Numpy::empty, (n + kBlock - 1) / kBlock, block_bytes(bits));
+  pack_signs(codes.data(), factors.data(), n, bits, blocks.data);
+  return blocks.array;
+}
+
+size_t bits_of(const Bytes& blocks) {
+  const size_t bytes = blocks.shape(1);
+  expect(bytes > sizeof(BlockFactors) && (bytes - sizeof(BlockFactors)) % kBlock == 0,
+         "the blocks have a wrong shape");
+  return (bytes - sizeof(BlockFactors)) / 4;
+}
+
+nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
+  const size_t bits = bits_of(blocks);
+  expect(count <= blocks.shape(0) * kBlock, "there are not so many entries");
+  const Output<uint8_t> codes(Numpy::empty, count, bits / 8);
+  const Output<int16_t> factors(Numpy::empty, count, size_t{2});
+  unpack_signs(blocks.data(), count, bits, codes.data, factors.data);
+  return nb::make_tuple(codes.array, factors.array);
+}
+
+// Keeps the arrays that it searches alive; what they say was checked when they came in.
+class Signs {
+ public:
+  using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  using Ranks = std::optional<Input<uint32_t, 1>>;
+
+  Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
+        const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
+        const Input<uint32_t, 1>& center_order, float alpha, float beta, float center_alpha,
+        float center_beta)
+      : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks),
+        center_order_(center_order) {
+    model_.metric = metric_named(metric);
+    model_.width = centers.shape(1);
+    model_.n_groups = centers.shape(0);
+    model_.shift = shift.data();
+    model_.centers = centers.data();
+    model_.steps = steps.data();
+    model_.center_blocks = center_blocks.data();
+    model_.center_order = center_order.data();
+    model_.center_bits = bits_of(center_blocks);
+    model_.units = {alpha, beta};
+    model_.center_units = {center_alpha, center_beta};
+    const size_t columns = matrix.shape(0);
+    expect(shift.shape(0) == model_.width && matrix.shape(1) == model_.width,
+           "the widths do not agree");
+    expect(model_.n_groups > 0, "there is no group");
+    expect(columns > model_.center_bits && columns % 8 == 0 && steps.shape(0) == columns,
+           "the matrix has a wrong shape");
+    model_.bits = columns - model_.center_bits;
+    model_.padded_width = (model_.width + 15) / 16 * 16;
+    matrix_.resize(columns * model_.padded_width);
+    for (size_t row = 0; row < columns; ++row)
+      std::copy_n(matrix.data() + row * model_.width, model_.width,
+                  matrix_.data() + row * model_.padded_width);
+    model_.matrix = matrix_.data();
+    expect(center_order.shape(0) == model_.n_groups, "the order of centers has a wrong shape");
+    expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
+           "the blocks of centers have a wrong shape");
+  }
+
+  void add(const Bytes& blocks, const Positions& limits, const Input<uint32_t, 1>& rows,
+           const std::optional<Vectors>& vectors, const Ranks& ranks, size_t n_rows,
+           int64_t first) {
+    SignSegment segment{blocks.data(), limits.data(), rows.data(), rows.shape(0), n_rows,
+                        Values::none,  nullptr,       nullptr,     nullptr,       first};
+    expect(bits_of(blocks) == model_.bits, "the blocks have a wrong shape");
+    expect(blocks.shape(0) * kBlock >= segment.n_entries, "there are not so many blocks");
+    expect(limits.shape(0) == model_.n_groups + 1, "the limits have a wrong shape");
+    if (vectors) {
+      expect(vectors->shape(0) == n_rows && vectors->shape(1) == model_.width,
+             "the vectors have a wrong shape");
+      segment.values = values_of(vectors->dtype());
+      segment.vectors = vectors->data();
+    }
+    if (ranks) {
+      expect(ranks->shape(0) == n_rows, "the ranks have a wrong shape");
+      segment.ranks = ranks->data();
+    }
+    segments_.push_back(segment);
+    kept_.push_back(nb::make_tuple(blocks, limits, rows, vectors, ranks));
+  }
+
+  nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
+                   const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
+                   const std::string& simd) const {
+    const Kernels& kernels = kernels_named(simd);
+    const size_t n = queries.shape(0);
+    expect(queries.shape(1) == model_.width, "the queries have a wrong width");
+    expect(k > 0 && probes > 0, "k and probes are at least 1");
+    SignModel model = model_;
+    model.dots = find_dots(kernels.name);
+    std::vector<SignSegment> segments = segments_;
+    if (allowed) {
+      expect(allowed->size() == segments.size(), "one mask a segment");
+      for (size_t s = 0; s < segments.size(); ++s) {
+        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+        segments[s].allowed = (*allowed)[s].data();
+      }
+    }
+    const SignSettings settings{k, std::min(probes, model_.n_groups), spread, stop};
+    const Output<float> near(Numpy::empty, n, k);
+    const Output<int64_t> positions(Numpy::empty, n, k);
+    const Output<int32_t> efforts(Numpy::empty, n, size_t{3});
+    static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
+    without_lock(n_threads, [&](Control& control) {
+      const auto run = [&](auto* of_query) {
+        search_signs(kernels, model, segments, of_query, n, settings, control,
+                     Ranking{near.data, positions.data, k},
+                     reinterpret_cast<SignEffort*>(efforts.data));
+      };
+      switch (values_of(queries.dtype())) {
+        case Values::float32: return run(static_cast<const float*>(queries.data()));
+        case Values::uint8: return run(static_cast<const uint8_t*>(queries.data()));
+        case Values::int8: return run(static_cast<const int8_t*>(queries.data()));
+        default: throw std::invalid_argument("queries are float32, uint8 or int8");
+      }
+    });
+    return nb::make_tuple(near.array, positions.array, efforts.array);
+  }
+
+ private:
+  static Metric metric_named(const std::string& name) {
+    if (name == "l2") return Metric::l2;
+    if (name == "cosine") return Metric::cosine;
+    if (name == "ip") return Metric::ip;
+    throw nb::value_error(("no metric " + name).c_str());
+  }
+  static Values values_of(nb::dlpack::dtype dtype) {
+    if (dtype == nb::dtype<float>()) return Values::float32;
+    if (dtype == nb::dtype<uint8_t>()) return Values::uint8;
+    if (dtype == nb::dtype<int8_t>()) return Values::int8;
+    if (dtype.bits == 16 && dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float))
+      return Values::float16;
+    throw std::invalid_argument("vectors are float32, float16, uint8 or int8");
+  }
+
+  Input<float, 1> shift_, steps_;
+  Matrix centers_;
+  Bytes center_blocks_;
+  Input<uint32_t, 1> center_order_;
+  std::vector<int8_t> matrix_;
+  SignModel model_{};
+  std::vector<SignSegment> segments_;
+  std::vector<nb::object> kept_;
+};
+
+}  // namespace
+
+void bind_signs(nb::module_& module) {
+  module.def("encode_signs", encode_signs_of, "rows"_a, "labels"_a, "centers"_a, "products"_a,
+             "matrix"_a, "gram"_a, "sweeps"_a, "n_threads"_a);
+  module.def("multiply", multiply_of, "rows"_a, "matrix"_a);
+  module.def("pack_signs", pack_signs_of, "codes"_a, "factors"_a);
+  module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
+  nb::class_<Signs>(module, "Signs")
+      .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
+                    const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&,
+                    const Input<uint32_t, 1>&, float, float, float, float>(),
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a,
+           "center_order"_a, "alpha"_a, "beta"_a, "center_alpha"_a, "center_beta"_a)
+      .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
+           "ranks"_a.none(), "n_rows"_a, "first"_a)
+      .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
+           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a);
+}
+
+}  // namespace densehash

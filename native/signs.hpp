@@ -1,0 +1,122 @@
+// Sketches of signs: a row x in the group of centre c is remembered by signs s in {-1, 1}^B, such
+// that s G has nearly the direction of the residual r = x - c, and by two factors. G, (bits,
+// width), is the decoder.
+// A bit is 1 where its sign is positive, the first one lowest in its byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels.hpp"
+#include "parallel.hpp"
+#include "rerank.hpp"
+#include "squares.hpp"
+
+namespace densehash {
+
+// --- encoding ----------------------------------------------------------------------------------
+
+struct Decoder {
+  const float* matrix;  // G, transposed: (width, bits)
+  const float* gram;    // G Gᵀ: (bits, bits)
+  size_t bits, width;   // bits are a multiple of 8
+};
+
+struct Residuals {
+  const float* rows;       // (count, width)
+  const uint32_t* labels;  // (count,): the group of each row
+  const float* centers;    // (groups, width)
+  const float* products;   // of the centres with the decoder: (groups, bits)
+  size_t count;
+};
+
+// What factors are made of, for each row.
+struct Lengths {
+  float residual;  // |r|²
+  float decoded;   // |y|², y = s G
+  float center;    // <y, c>
+};
+
+// out: (count, bits), the products of rows (count, width) with a matrix (width, bits), bits a
+// multiple of 8. Each sum goes in the order of the width, so that it does not depend on the rows
+// beside.
+void multiply(const float* rows, size_t count, const float* matrix, size_t width, size_t bits,
+              float* out);
+
+// Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
+// s G nearer to r / |r|. codes: (count, bits / 8), lengths: (count,).
+void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
+                  Control& control, uint8_t* codes, Lengths* lengths);
+
+// --- layout ------------------------------------------------------------------------------------
+
+// Entries in blocks, see kernels.hpp, the last one filled up with zeros. codes: (count, bits / 8),
+// factors: (count, 2).
+void pack_signs(const uint8_t* codes, const int16_t* factors, size_t count, size_t bits,
+                uint8_t* blocks);
+void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* codes,
+                  int16_t* factors);
+
+// --- searching ---------------------------------------------------------------------------------
+
+// What a factor of 1 stands for.
+struct Units {
+  float alpha, beta;
+};
+
+// What all segments share. Rows and centres are relative to the shift; for the metric ip, queries
+// are not.
+struct SignModel {
+  Metric metric;
+  size_t width, bits, center_bits, n_groups;
+  const float* shift;            // (width,)
+  const float* centers;          // (groups, width)
+  const int8_t* matrix;          // both decoders: (bits + center_bits, padded_width)
+  const float* steps;            // what 1 stands for in each of its rows
+  size_t padded_width;           // with zeros, to a multiple of 16
+  Dots dots;
+  const uint8_t* center_blocks;  // the centres as entries of one group around the shift
+  const uint32_t* center_order;  // the centre of each of these; best in random order
+  Units units, center_units;
+};
+
+enum class Values { none, float32, float16, uint8, int8 };
+
+// The entries of group i lie at limits[i]..limits[i + 1]. The arrays may come from a damaged file:
+// what they say is checked before it is followed, and std::runtime_error thrown.
+struct SignSegment {
+  const uint8_t* blocks;
+  const int64_t* limits;
+  const uint32_t* rows;  // of each entry
+  size_t n_entries, n_rows;
+  Values values;
+  const void* vectors;     // (rows, width); none: estimates are the distances
+  const uint32_t* ranks;   // of each row, its place in the order of ties; nullptr: its number
+  const uint8_t* allowed;  // by rank, whether a row may be found; nullptr: all may
+  int64_t first;           // added to its rows' numbers
+};
+
+struct SignSettings {
+  size_t k;
+  size_t probes;  // groups visited at most
+  float spread;   // an estimate is off by at most so many times |q - c| / beta
+  // Groups are visited while rank * exp(4 (D - D1) / T) is at most this: rank counts from 1, D and
+  // D1 are squared distances to the group's and to the first centre, T to the k-th row so far.
+  float stop;
+};
+
+struct SignEffort {
+  int32_t groups, entries, vectors;
+};
+
+// The k nearest rows of each query, by (distance, first + rank); infinite and -1 where there are
+// fewer. queries: (queries, width) of Query, which is float, or the type of all vectors where that
+// is an integer. efforts: (queries,).
+template <class Query>
+void search_signs(const Kernels& kernels, const SignModel& model,
+                  const std::vector<SignSegment>& segments, const Query* queries, size_t n_queries,
+                  const SignSettings& settings, Control& control, const Ranking& ranking,
+                  SignEffort* efforts);
+
+}  // namespace densehash

@@ -1,0 +1,226 @@
+"""Signs with a decoder: what is kept of a residual, and how a distance is estimated from it.
+
+A row x lies in the group of centre c. Its residual r = x − c is remembered by signs
+s ∈ {−1, 1}^B, chosen such that y = s G has nearly its direction, and by two numbers:
+
+    |q − x|² ≈ |q − c|² + (α − ⟨s, G q⟩) / β,    β = |y| / (2 |r|),    α = |r|² β + ⟨y, c⟩
+
+G (B × d) is the decoder, one for all rows, in whole numbers a row of it, so that G q is
+computed from bytes. It is learnt with the signs in turn: signs by descent
+(each is flipped while that brings s G nearer to r / |r|), G by least squares. The start is a
+random rotation of the principal directions. For inner products, −2 ⟨q, x⟩ is estimated the same
+way from −2 ⟨q, c⟩, with α = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash import _native
+from densehash.hashers.itq import random_rotation
+from densehash.parallel import n_threads, one_blas_thread
+
+__all__ = ["Decoder", "learn_decoder"]
+
+_ROUNDS = 6  # of descent and least squares: more change nothing that can be seen
+_SWEEPS_LEARNING = 2
+_SWEEPS = 4
+_RIDGE = 1e-3  # of the number of rows
+# Factors are 16 bits. The largest α of the sample may grow fourfold, the largest |r| too, and the
+# smallest |r| that is told apart is a 64th of it.
+_MOST = 32767
+_ROOM = 4
+_LEAST_BETA = 512
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder of signs.
+
+    Attributes
+    ----------
+    whole : int8 (n_bits, d), G in whole numbers from −127 to 127
+    steps : float32 (n_bits,), what 1 stands for in each row of G
+    alpha, beta : what a factor of 1 stands for
+    metric : "l2", "cosine" or "ip"
+
+    Examples
+    --------
+    >>> rows = RandomState(0).standard_normal((100, 4)).astype(np.float32)
+    >>> centers, labels = np.zeros((1, 4), np.float32), np.zeros(100, np.uint32)
+    >>> decoder = learn_decoder(rows, labels, centers, 16, "l2", RandomState(0))
+    >>> codes, factors = decoder.encode(rows, labels, centers)
+    >>> codes.shape, codes.dtype, factors.shape, factors.dtype
+    ((100, 2), dtype('uint8'), (100, 2), dtype('int16'))
+    """
+
+    whole: NDArray[np.int8]
+    steps: NDArray[np.float32]
+    alpha: float
+    beta: float
+    metric: str
+
+    @property
+    def n_bits(self) -> int:
+        """Signs of a row."""
+        return len(self.whole)
+
+    @property
+    def matrix(self) -> NDArray[np.float32]:
+        """G: float32 (n_bits, d)."""
+        return self.whole * self.steps[:, np.newaxis]
+
+    def products(self, centers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What :meth:`encode` needs of the centres: float32 (g, n_bits)."""
+        return _native.multiply(centers, _transposed(self.matrix))
+
+    def encode(
+        self,
+        rows: NDArray[np.float32],
+        labels: NDArray[np.uint32],
+        centers: NDArray[np.float32],
+        products: NDArray[np.float32] | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
+        """Signs and factors of rows; they do not depend on the rows beside.
+
+        Parameters
+        ----------
+        rows : float32 (n, d), relative to the same point as the centres; for "cosine", of length 1
+            before they were
+        labels : uint32 (n,), the group of each row
+        centers : float32 (g, d)
+        products : what :meth:`products` returns, where encode is called more than once
+
+        Returns
+        -------
+        codes : uint8 (n, n_bits / 8), little bit order, 1 where a sign is positive
+        factors : int16 (n, 2), α and β; α is −32,768 where it cannot be told
+        """
+        if products is None:
+            products = self.products(centers)
+        codes, lengths = _encode(self.matrix, rows, labels, centers, products, _SWEEPS)
+        return codes, self._factors(lengths)
+
+    def _factors(self, lengths: NDArray[np.float32]) -> NDArray[np.int16]:
+        with np.errstate(over="ignore"):  # of residuals next to nothing
+            betas = np.clip(np.rint(_betas(lengths) / np.float32(self.beta)), 1, _MOST)
+        factors = np.zeros((len(lengths), 2), np.int16)
+        factors[:, 1] = betas
+        if self.metric != "ip":
+            alphas = lengths[:, 0] * (betas * np.float32(self.beta)) + lengths[:, 2]
+            with np.errstate(over="ignore"):
+                alphas = np.rint(alphas / np.float32(self.alpha))
+            factors[:, 0] = np.where(np.abs(alphas) <= _MOST, alphas, -_MOST - 1)
+        return factors
+
+
+def learn_decoder(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.uint32],
+    centers: NDArray[np.float32],
+    n_bits: int,
+    metric: str,
+    random_state: RandomState,
+) -> Decoder:
+    """Learn a decoder from some rows; 8,000 to 32,000 are enough.
+
+    Parameters
+    ----------
+    rows : float32 (n, d), relative to the same point as the centres
+    labels : uint32 (n,), the group of each row
+    centers : float32 (g, d)
+    n_bits : signs of a row, a multiple of 8
+    metric : "l2", "cosine" or "ip"
+    random_state : draws the first rotation
+
+    Examples
+    --------
+    >>> rows = RandomState(0).standard_normal((100, 4)).astype(np.float32)
+    >>> centers, labels = np.zeros((1, 4), np.float32), np.zeros(100, np.uint32)
+    >>> learn_decoder(rows, labels, centers, 16, "l2", RandomState(0)).matrix.shape
+    (16, 4)
+    """
+    residuals = rows - centers[labels]
+    lengths = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
+    residuals /= np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
+    with one_blas_thread():
+        signs = _first_signs(residuals, n_bits, random_state)
+        matrix = _least_squares(signs, residuals)
+        here = np.zeros((1, rows.shape[1]), np.float32)
+        products = np.zeros((1, n_bits), np.float32)
+        zeros = np.zeros(len(rows), np.uint32)
+        for _ in range(_ROUNDS):
+            codes, _ = _encode(matrix, residuals, zeros, here, products, _SWEEPS_LEARNING)
+            matrix = _least_squares(_signs_of(codes), residuals)
+    steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
+    whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
+    decoder = Decoder(whole, steps, 1.0, 1.0, metric)
+    products = decoder.products(centers)
+    _, of_rows = _encode(decoder.matrix, rows, labels, centers, products, _SWEEPS)
+    betas = _betas(of_rows)
+    beta = float(betas.min()) / _LEAST_BETA if np.isfinite(betas.min()) else 1.0
+    stored = np.minimum(betas, np.float32(beta * _MOST))
+    alphas = np.abs(of_rows[:, 0] * stored + of_rows[:, 2])
+    alpha = _ROOM * float(alphas.max()) / _MOST if metric != "ip" else 0.0
+    return Decoder(whole, steps, max(alpha, float(np.finfo(np.float32).tiny)), beta, metric)
+
+
+def _first_signs(
+    residuals: NDArray[np.float32], n_bits: int, random_state: RandomState
+) -> NDArray[np.float32]:
+    d = residuals.shape[1]
+    c = min(n_bits, d)
+    squares = (residuals.T @ residuals).astype(np.float64)
+    directions = scipy.linalg.eigh(squares, subset_by_index=(d - c, d - 1))[1]
+    planes = directions @ random_rotation(c, n_bits, random_state)
+    return np.where(residuals @ planes.astype(np.float32) >= 0, 1, -1).astype(np.float32)
+
+
+def _least_squares(
+    signs: NDArray[np.float32], residuals: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    squares = (signs.T @ signs).astype(np.float64)
+    squares[np.diag_indices_from(squares)] += _RIDGE * len(signs)
+    products = (signs.T @ residuals).astype(np.float64)
+    matrix: NDArray[np.float32] = scipy.linalg.solve(squares, products, assume_a="pos").astype(
+        np.float32
+    )
+    return matrix
+
+
+def _encode(
+    matrix: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    labels: NDArray[np.uint32],
+    centers: NDArray[np.float32],
+    products: NDArray[np.float32],
+    sweeps: int,
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    transposed = _transposed(matrix)
+    gram = _native.multiply(matrix, transposed)
+    return _native.encode_signs(
+        rows, labels, centers, products, transposed, gram, sweeps, n_threads()
+    )
+
+
+def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
+    """|y| / (2 |r|); infinite where r is zero."""
+    decoded = np.sqrt(np.maximum(lengths[:, 1], 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        betas = decoded / (2 * np.sqrt(lengths[:, 0]))
+    return np.where(np.isnan(betas) | (betas == 0), np.float32(np.inf), betas)
+
+
+def _signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    signs: NDArray[Any] = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
+    return signs * 2 - 1
+
+
+def _transposed(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(matrix.T)

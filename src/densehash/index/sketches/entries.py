@@ -1,0 +1,399 @@
+"""What a sketch of signs is made of: centres, decoders and entries, and the search through them.
+
+A row lies in one group or in two of them, so an index holds *entries*: signs, factors and the
+number of a row. Entries lie by group, in blocks of 32 that run over the limits of groups. The
+centres are entries too, of one group around the mean, with a decoder of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash import _native
+from densehash.errors import FileError
+from densehash.index.sketches.decoder import Decoder, learn_decoder
+from densehash.locks import cached_property
+from densehash.source import Source
+
+__all__ = [
+    "BLOCK",
+    "CENTER_BITS",
+    "Blocks",
+    "ByRow",
+    "Entries",
+    "Segment",
+    "SignModel",
+    "entries_of",
+    "near_centers",
+    "numbers_of",
+    "placed",
+    "rows_of",
+    "second_groups",
+]
+
+Floats = NDArray[np.float32]
+
+_NEAR = 32  # centres near a row's first one, among which its second one is looked for
+_AT_A_TIME = 256  # centres
+CENTER_BITS = 128
+"""Signs of a centre."""
+
+BLOCK = 32
+"""Entries of a block."""
+
+
+class Entries(NamedTuple):
+    """What a segment holds of its rows.
+
+    Attributes
+    ----------
+    blocks : uint8 (ceil(e / 32), 4 n_bits + 128), see docs of the layout in native/kernels.hpp
+    limits : int64 (g + 1,): the entries of group i are limits[i] to limits[i + 1]
+    rows : uint32 (e,), the row of each entry
+    """
+
+    blocks: NDArray[np.uint8]
+    limits: NDArray[np.int64]
+    rows: NDArray[np.uint32]
+
+
+class ByRow(NamedTuple):
+    """The same, by row: as it is made, and as it is merged.
+
+    Attributes
+    ----------
+    labels : uint32 (n, c), the groups of each row; c is 1 or 2
+    codes : uint8 (n, c, n_bits / 8)
+    factors : int16 (n, c, 2)
+    """
+
+    labels: NDArray[np.uint32]
+    codes: NDArray[np.uint8]
+    factors: NDArray[np.int16]
+
+
+class Blocks(Source):
+    """Entries in blocks, packed as they are read: they need not be in memory together.
+
+    Parameters
+    ----------
+    codes : uint8 (n, c n_bits / 8), an array or a Source: those of a row beside each other
+    factors : int16 (n, 2 c), the same
+    order : integers (e,): entry i is copy ``order[i] % c`` of row ``order[i] // c``
+    n_copies : c
+
+    Examples
+    --------
+    >>> codes, factors = np.zeros((40, 2), np.uint8), np.ones((40, 4), np.int16)
+    >>> blocks = Blocks(codes, factors, np.arange(80), 2)
+    >>> blocks.shape, blocks[1:3].shape
+    ((3, 160), (2, 160))
+    """
+
+    def __init__(
+        self,
+        codes: NDArray[Any] | Source,
+        factors: NDArray[Any] | Source,
+        order: NDArray[np.integer],
+        n_copies: int,
+    ) -> None:
+        self._codes, self._factors, self._order, self._n_copies = codes, factors, order, n_copies
+        width = BLOCK * codes.shape[1] // n_copies + 4 * BLOCK
+        self.shape, self.dtype = (-(-len(order) // BLOCK), width), np.dtype(np.uint8)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[np.uint8]:
+        """Read blocks: a slice of step 1."""
+        if not isinstance(rows, slice):
+            raise TypeError("blocks are read one after the other")
+        start, stop, _ = rows.indices(len(self))
+        numbers, copies = np.divmod(self._order[BLOCK * start : BLOCK * stop], self._n_copies)
+        at = np.arange(len(numbers))
+        codes, factors = (
+            source[numbers].reshape(-1, self._n_copies, source.shape[1] // self._n_copies)[
+                at, copies
+            ]
+            for source in (self._codes, self._factors)
+        )
+        return _native.pack_signs(codes, factors)
+
+
+def placed(labels: NDArray[np.uint32], n_groups: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The order of entries, by group and then by row, as :class:`Blocks` takes it, and limits.
+
+    Examples
+    --------
+    >>> placed(np.array([[1, 2], [0, 1]], np.uint32), 3)
+    (array([2, 0, 3, 1], dtype=uint32), array([0, 1, 3, 4]))
+    """
+    groups = labels.reshape(-1)
+    order: NDArray[Any] = np.argsort(groups, kind="stable")
+    if len(order) <= 2**32:
+        order = order.astype(np.uint32)
+    counts = np.bincount(groups, minlength=n_groups)
+    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def entries_of(kept: ByRow, n_groups: int) -> Entries:
+    """Entries of rows, by group and then by row.
+
+    Examples
+    --------
+    >>> kept = ByRow(np.array([[1], [0]], np.uint32), np.zeros((2, 1, 1), np.uint8),
+    ...     np.ones((2, 1, 2), np.int16))
+    >>> entries_of(kept, 2).rows
+    array([1, 0], dtype=uint32)
+    """
+    order, limits = placed(kept.labels, n_groups)
+    n, c, n_bytes = kept.codes.shape
+    codes, factors = kept.codes.reshape(n, c * n_bytes), kept.factors.reshape(n, 2 * c)
+    return Entries(Blocks(codes, factors, order, c)[:], limits, numbers_of(order, c))
+
+
+def numbers_of(order: NDArray[Any], n_copies: int) -> NDArray[np.uint32]:
+    """The row of each entry.
+
+    Examples
+    --------
+    >>> numbers_of(np.array([2, 0, 3, 1]), 2)
+    array([1, 0, 1, 0], dtype=uint32)
+    """
+    return (order // n_copies).astype(np.uint32)
+
+
+def rows_of(entries: Entries, n_rows: int) -> ByRow:
+    """What is kept of rows, one after the other; of a row in two groups, the lower group first.
+
+    Raises
+    ------
+    FileError : if not all rows have as many entries
+
+    Examples
+    --------
+    >>> kept = ByRow(np.array([[1], [0]], np.uint32), np.zeros((2, 1, 1), np.uint8),
+    ...     np.ones((2, 1, 2), np.int16))
+    >>> rows_of(entries_of(kept, 2), 2).labels.tolist()
+    [[1], [0]]
+    """
+    blocks, limits, rows = entries
+    n_copies = len(rows) // n_rows
+    order = np.argsort(rows, kind="stable")
+    if not np.array_equal(rows[order], np.repeat(np.arange(n_rows, dtype=np.uint32), n_copies)):
+        raise FileError("a row of a segment has too few entries, or too many: the index is damaged")
+    groups = np.repeat(np.arange(len(limits) - 1, dtype=np.uint32), np.diff(limits))
+    codes, factors = _native.unpack_signs(blocks, len(rows))
+    return ByRow(
+        groups[order].reshape(n_rows, n_copies),
+        codes[order].reshape(n_rows, n_copies, -1),
+        factors[order].reshape(n_rows, n_copies, 2),
+    )
+
+
+class Segment(NamedTuple):
+    """Entries beside what else a search needs of their rows.
+
+    Attributes
+    ----------
+    entries : of these rows
+    n_rows : how many rows there are
+    vectors : float32, float16, uint8 or int8 (n_rows, d), or None: then distances are estimates
+    ranks : uint32 (n_rows,), the place of each row in the order of ties, or None: its number
+    first : added to the numbers of its rows in answers
+    """
+
+    entries: Entries
+    n_rows: int
+    vectors: NDArray[Any] | None
+    ranks: NDArray[np.uint32] | None = None
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class SignModel:
+    """What all segments of an index share.
+
+    Attributes
+    ----------
+    shift : float32 (d,): rows and centres are relative to it
+    centers : float32 (g, d)
+    of_rows, of_centers : decoders
+    center_blocks : uint8 (ceil(g / 32), 4 n_bits + 128), the centres as entries
+    center_order : uint32 (g,), the centre of each of these entries, in random order: the first
+        few say how near the nearest are
+
+    Examples
+    --------
+    >>> X = RandomState(0).standard_normal((500, 8)).astype(np.float32)
+    >>> shift, centers = np.zeros(8, np.float32), X[:20]
+    >>> labels = ((X[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint32)
+    >>> signs = SignModel.learn(X, labels, centers, shift, 32, "l2", RandomState(0))
+    >>> segment = Segment(signs.entries(X, labels[:, np.newaxis]), len(X), X)
+    >>> searcher = signs.searcher([segment])
+    >>> distances, positions, efforts = searcher.search(X[:3], 2, 20, 1.0, 1e9, None, 1, "")
+    >>> positions[:, 0]
+    array([0, 1, 2])
+    """
+
+    shift: Floats
+    centers: Floats
+    of_rows: Decoder
+    of_centers: Decoder
+    center_blocks: NDArray[np.uint8]
+    center_order: NDArray[np.uint32]
+
+    @classmethod
+    def learn(
+        cls,
+        rows: Floats,
+        labels: NDArray[np.uint32],
+        centers: Floats,
+        shift: Floats,
+        n_bits: int,
+        metric: str,
+        random_state: RandomState,
+    ) -> SignModel:
+        """Learn decoders.
+
+        Parameters
+        ----------
+        rows : float32 (n, d), a sample of 8,000 to 32,000 rows, relative to the shift
+        labels : uint32 (n,), the group of each
+        centers : float32 (g, d), relative to the shift
+        shift : float32 (d,)
+        n_bits : signs of a row, a multiple of 8 from 8 to 1,024
+        metric : "l2", "cosine" (rows had length 1 before the shift) or "ip"
+        random_state : draws rotations and the order of centres
+        """
+        of_rows = learn_decoder(rows, labels, centers, n_bits, metric, random_state)
+        middle = np.zeros((1, len(shift)), np.float32)
+        zeros = np.zeros(len(centers), np.uint32)
+        of_centers = learn_decoder(centers, zeros, middle, CENTER_BITS, metric, random_state)
+        order = random_state.permutation(len(centers)).astype(np.uint32)
+        blocks = _native.pack_signs(*of_centers.encode(centers[order], zeros, middle))
+        return cls(shift, centers, of_rows, of_centers, blocks, order)
+
+    def encode(self, rows: Floats, labels: NDArray[np.uint32]) -> ByRow:
+        """What is kept of rows, one after the other.
+
+        Parameters
+        ----------
+        rows : float32 (n, d), relative to the shift
+        labels : uint32 (n, 1) or (n, 2), the groups of each row
+        """
+        parts = [
+            self.of_rows.encode(rows, np.ascontiguousarray(column), self.centers, self.products)
+            for column in labels.T
+        ]
+        codes, factors = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
+        return ByRow(labels, codes, factors)
+
+    def entries(self, rows: Floats, labels: NDArray[np.uint32]) -> Entries:
+        """Entries of rows, by group and then by row; the parameters are those of :meth:`encode`."""
+        return entries_of(self.encode(rows, labels), len(self.centers))
+
+    @cached_property
+    def products(self) -> Floats:
+        """Of the centres with the decoder of rows, float32 (g, n_bits)."""
+        return self.of_rows.products(self.centers)
+
+    @cached_property
+    def near(self) -> NDArray[np.intp]:
+        """The centres near each one."""
+        return near_centers(self.centers)
+
+    def searcher(self, segments: Sequence[Segment]) -> _native.Signs:
+        """What searches segments in one native call; it keeps their arrays alive."""
+        searcher = _native.Signs(
+            self.of_rows.metric,
+            self.shift,
+            self.centers,
+            np.concatenate([self.of_rows.whole, self.of_centers.whole]),
+            np.concatenate([self.of_rows.steps, self.of_centers.steps]),
+            self.center_blocks,
+            self.center_order,
+            self.of_rows.alpha,
+            self.of_rows.beta,
+            self.of_centers.alpha,
+            self.of_centers.beta,
+        )
+        for segment in segments:
+            searcher.add(
+                *segment.entries, segment.vectors, segment.ranks, segment.n_rows, segment.first
+            )
+        return searcher
+
+
+def near_centers(centers: Floats) -> NDArray[np.intp]:
+    """The centres near each one, itself not among them: intp (g, m), rising.
+
+    Examples
+    --------
+    >>> near_centers(np.array([[0.0], [1.0], [3.0]], np.float32))
+    array([[1, 2],
+           [0, 2],
+           [0, 1]])
+    """
+    n_near = min(_NEAR, len(centers) - 1)
+    found = np.empty((len(centers), n_near), np.intp)
+    squares = np.einsum("ij,ij->i", centers, centers)
+    for first in range(0, len(centers) if n_near else 0, _AT_A_TIME):
+        some = centers[first : first + _AT_A_TIME]
+        away = squares - 2 * (some @ centers.T)
+        away[np.arange(len(some)), np.arange(first, first + len(some))] = np.inf
+        found[first : first + len(some)] = np.argpartition(away, n_near - 1)[:, :n_near]
+    found.sort(axis=1)
+    return found
+
+
+def second_groups(
+    rows: Floats,
+    labels: NDArray[np.uint32],
+    centers: Floats,
+    near: NDArray[np.intp] | None = None,
+) -> NDArray[np.uint32]:
+    """A second group for every row: near, and in another direction than the first.
+
+    P. Sun, D. Simcha, D. Dopson, R. Guo, S. Kumar, SOAR: improved indexing for approximate nearest
+    neighbor search, NeurIPS 2023, with λ = 1: to the squared distance comes the square of the part
+    of the new residual that is parallel to the first one. Where there is one group, it is that.
+
+    Parameters
+    ----------
+    rows : float32 (n, d)
+    labels : uint32 (n,), the first group of each row
+    centers : float32 (g, d)
+    near : what :func:`near_centers` returns, where this is called more than once
+
+    Returns
+    -------
+    uint32 (n,)
+
+    Examples
+    --------
+    >>> centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.7]], np.float32)
+    >>> second_groups(np.array([[0.4, 0.0]], np.float32), np.zeros(1, np.uint32), centers)
+    array([2], dtype=uint32)
+    """
+    if len(centers) == 1:
+        return labels.copy()
+    if near is None:
+        near = near_centers(centers)
+    squares = np.einsum("ij,ij->i", centers, centers)
+    found = np.empty(len(rows), np.uint32)
+    order = np.argsort(labels, kind="stable")
+    limits = np.searchsorted(labels[order], np.arange(len(centers) + 1))
+    for group in np.flatnonzero(np.diff(limits)):
+        inside = order[limits[group] : limits[group + 1]]
+        here, others = rows[inside], centers[near[group]]
+        first = here - centers[group]
+        lengths = np.maximum(np.einsum("ij,ij->i", first, first), np.finfo(np.float32).tiny)
+        parallel = np.einsum("ij,ij->i", first, here)[:, np.newaxis] - first @ others.T
+        distances = squares[near[group]] - 2 * (here @ others.T)
+        distances += parallel**2 / lengths[:, np.newaxis]
+        found[inside] = near[group][distances.argmin(axis=1)]
+    return found

@@ -1,0 +1,538 @@
+"""The sketch of signs: a row is kept as signs and two factors, from which distances are estimated.
+
+See :mod:`densehash.index.sketches.decoder` for the estimate. Rows that may be among the nearest by
+it are compared exactly, where vectors are kept. Two kinds go with it: flat, of one group, and
+grouped, where a row lies in two groups and is kept as what differs from their centres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash import _native
+from densehash.checks import check_integer, check_positive
+from densehash.errors import FileError, InputError
+from densehash.index.grouping import Centers
+from densehash.index.kinds import Flat, Grouped, Kind
+from densehash.index.ordering import Found, Ranked, first_of, with_wider
+from densehash.index.placing import Put, in_memory
+from densehash.index.question import Prepared, Question, Request
+from densehash.index.segment import Segment
+from densehash.index.sketches import entries
+from densehash.index.sketches.decoder import Decoder
+from densehash.index.sketches.entries import ByRow, Entries, SignModel
+from densehash.index.sketches.sketch import Candidates, Column, Sketch
+from densehash.index.stored import check_stored
+from densehash.index.visits import Allowed, Visits
+from densehash.rows import Floats, Rows
+from densehash.rows.local import is_fine
+from densehash.source import Source
+
+__all__ = ["MOST_BITS", "SignQueries", "SignSettings", "Signs", "check_bits", "n_bits_for"]
+
+MOST_BITS = 1024
+"""Signs of a row."""
+
+_SAMPLE = 16_384  # residuals to learn decoders from; more make no difference that can be seen
+_WIDE = 128  # rows of more features get more bits
+_COLUMNS = ("signs", "entry_limits", "entry_rows")
+
+
+def n_bits_for(n_features: int) -> int:
+    """How many signs suit rows of so many features.
+
+    Examples
+    --------
+    >>> n_bits_for(100), n_bits_for(960)
+    (128, 256)
+    """
+    return 128 if n_features <= _WIDE else 256
+
+
+@dataclass(frozen=True)
+class SignSettings:
+    """How far a search looks.
+
+    Attributes
+    ----------
+    spread : rows are compared exactly while their estimate, less what it may be off, is below the
+        k-th distance so far. It may be off by so many times |q - c| |r| / |y|: see the decoder
+    stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank counts
+        from 1; D and D1 are squared distances to the centres of the group and of the first one, T
+        to the k-th row so far
+    """
+
+    spread: float = 0.12
+    stop: float = 300.0
+
+
+class SignQueries(Prepared):
+    """Queries as they are: all is made of them in one native call."""
+
+    def __init__(self, vectors: NDArray[Any]) -> None:
+        self.vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def some(self, which: slice | NDArray[np.intp]) -> SignQueries:
+        """The same of some of the queries."""
+        return SignQueries(self.vectors[which])
+
+    def to_send(self, *, margins: bool) -> SignQueries:  # noqa: ARG002
+        """The same: arrays alone."""
+        return self
+
+
+class Signs(Sketch):
+    """Signs with a decoder.
+
+    Parameters
+    ----------
+    model : what all segments share
+    n_copies : entries of a row: in how many groups it lies, 1 or 2
+    settings : how far a search looks
+
+    Examples
+    --------
+    >>> rows = Rows(RandomState(0).standard_normal((500, 8)).astype(np.float32))
+    >>> sketch = Signs.learn(rows, Flat(), n_bits=16, metric="l2", random_state=RandomState(0))
+    >>> sketch.bytes_a_row
+    10
+    """
+
+    name: ClassVar[str] = "signs"
+    distance_type: ClassVar[type[np.generic]] = np.float32
+    takes_candidates: ClassVar[bool] = False
+    any_metric: ClassVar[bool] = False
+    places_rows: ClassVar[bool] = True
+    format_version: ClassVar[int] = 2
+
+    def __init__(
+        self, model: SignModel, n_copies: int, settings: SignSettings | None = None
+    ) -> None:
+        self.model, self.n_copies = model, n_copies
+        self.how = SignSettings() if settings is None else settings
+        # What searches the segments of the last search, with vectors and without.
+        self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
+
+    @classmethod
+    def learn(
+        cls, rows: Rows, kind: Kind, *, n_bits: int, metric: str, random_state: RandomState
+    ) -> Signs:
+        """The sketch that suits rows.
+
+        Parameters
+        ----------
+        rows : those to be indexed, of length one where cosines are compared
+        kind : flat or grouped
+        n_bits : signs of a row, a multiple of 8 from 8 to 1,024
+        metric : "l2", "cosine" or "ip"
+        random_state : draws rows to learn from, rotations, and an order of the centres
+        """
+        n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 else 1
+        sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
+        if isinstance(kind, Grouped):
+            labels = kind.labels(sample).astype(np.uint32)
+            centers, shift = _parts(kind.centers)
+        else:
+            labels = np.zeros(len(sample), np.uint32)
+            shift = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+            centers = np.zeros((1, len(shift)), np.float32)
+        relative = _relative(sample, shift)
+        if n_copies == 2:  # decoders see both residuals of a row
+            second = entries.second_groups(relative, labels, centers)
+            relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, second])
+        model = SignModel.learn(relative, labels, centers, shift, n_bits, metric, random_state)
+        return cls(model, n_copies)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def n_features(self) -> int:
+        """Of a row."""
+        return len(self.model.shift)
+
+    @property
+    def n_bits(self) -> int:
+        """Signs of an entry."""
+        return self.model.of_rows.n_bits
+
+    @property
+    def n_groups(self) -> int:
+        """Groups that a search may visit."""
+        return len(self.model.centers)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """By row: its groups, signs and factors. Segments hold them by group."""
+        c = self.n_copies
+        return (
+            Column("labels", np.uint32, (c,)),
+            Column("codes", np.uint8, (c * self.n_bits // 8,)),
+            Column("factors", np.int16, (c * 2,)),
+        )
+
+    @property
+    def in_words(self) -> str:
+        """How many bits, and in how many groups."""
+        return f"signs of {self.n_bits} bits" + (" in two groups" if self.n_copies == 2 else "")
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The length of its codes, and how far a search looks."""
+        return {"bits": self.n_bits, "groups_a_row": self.n_copies, **asdict(self.how)}
+
+    def settings(self) -> Mapping[str, Any]:
+        """Decoders, the centres as entries, and how far a search looks."""
+        model = self.model
+        return {
+            "sketch": self.name,
+            "sketch_settings": {
+                "groups_a_row": self.n_copies,
+                **asdict(self.how),
+                "shift": model.shift,
+                "decoder": _content_of(model.of_rows),
+                "center_decoder": _content_of(model.of_centers),
+                "center_signs": model.center_blocks,
+                "center_order": model.center_order,
+            },
+        }
+
+    @classmethod
+    def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Signs:
+        """The sketch of an index file."""
+        if not isinstance(kind, (Flat, Grouped)):
+            raise FileError(f"an index of signs is flat or grouped, not {kind.name}")
+        stored, d, n_bits = content["sketch_settings"], content["n_features"], content["n_bits"]
+        check_bits(n_bits)
+        shift = stored["shift"]
+        check_stored(shift, "shift", np.float32, (d,))
+        centers = np.zeros((1, d), np.float32)
+        if isinstance(kind, Grouped):
+            centers, of_kind = _parts(kind.centers)
+            if not np.array_equal(shift, of_kind):
+                raise FileError("the centers and the signs are relative to another shift")
+        if not bool(np.isfinite(shift).all() and np.isfinite(centers).all()):
+            raise FileError("the shift or the centers are not finite")
+        g, center_bits = len(centers), entries.CENTER_BITS
+        blocks, order = stored["center_signs"], stored["center_order"]
+        check_stored(blocks, "center_signs", np.uint8, (-(-g // 32), 4 * center_bits + 128))
+        check_stored(order, "center_order", np.uint32, (g,))
+        if not np.array_equal(np.sort(order), np.arange(g)):
+            raise FileError("the order of the centers does not have each of them once")
+        metric = content["metric"]
+        model = SignModel(
+            shift,
+            centers,
+            _decoder_from(stored["decoder"], n_bits, d, metric),
+            _decoder_from(stored["center_decoder"], center_bits, d, metric),
+            blocks,
+            order,
+        )
+        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, g))
+        how = SignSettings(*(check_positive(stored[name], name) for name in ("spread", "stop")))
+        return cls(model, n_copies, how)
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def encode(self, rows: Floats, groups: NDArray[np.integer] | None) -> dict[str, NDArray[Any]]:
+        """Groups, signs and factors of rows."""
+        relative, centers = _relative(rows, self.model.shift), self.model.centers
+        first = np.zeros(len(rows), np.uint32) if groups is None else groups.astype(np.uint32)
+        labels = first[:, np.newaxis]
+        if self.n_copies == 2:
+            second = entries.second_groups(relative, first, centers, self.model.near)
+            labels = np.stack([first, second], axis=1)
+        kept = self.model.encode(relative, labels)
+        return self._flat(kept)
+
+    def placed(
+        self, columns: Mapping[str, NDArray[Any] | Source], put: Put
+    ) -> dict[str, NDArray[Any]]:
+        """Entries by group, in blocks."""
+        order, limits = entries.placed(in_memory(columns["labels"], "labels"), self.n_groups)
+        blocks = entries.Blocks(columns["codes"], columns["factors"], order, self.n_copies)
+        rows = entries.numbers_of(order, self.n_copies)
+        parts: tuple[NDArray[Any] | Source, ...] = (blocks, limits, rows)
+        return {name: put(part, name) for name, part in zip(_COLUMNS, parts, strict=True)}
+
+    def by_row(self, segment: Segment) -> Mapping[str, NDArray[Any]]:
+        """Groups, signs and factors of one row after the other."""
+        return self._flat(entries.rows_of(_entries_of(segment), segment.n_rows))
+
+    def _flat(self, kept: ByRow) -> dict[str, NDArray[Any]]:
+        """Columns of two dimensions."""
+        return {name: part.reshape(len(part), -1) for name, part in kept._asdict().items()}
+
+    def checked(self, part: Mapping[str, Any], n_rows: int) -> dict[str, NDArray[Any]]:
+        """The columns of a segment in a file; what rows they name is seen as they are searched."""
+        blocks, limits, rows = (part[name] for name in _COLUMNS)
+        n = n_rows * self.n_copies
+        check_stored(blocks, "signs", np.uint8, (-(-n // 32), 4 * self.n_bits + 128))
+        check_stored(limits, "entry_limits", np.int64, (self.n_groups + 1,))
+        check_stored(rows, "entry_rows", np.uint32, (n,))
+        if limits[0] != 0 or limits[-1] != n or bool((limits[1:] < limits[:-1]).any()):
+            raise FileError("the limits of groups do not rise from 0 to the number of entries")
+        return dict(zip(_COLUMNS, (blocks, limits, rows), strict=True))
+
+    def vectors_of(
+        self,
+        segment: Segment,  # noqa: ARG002
+        positions: NDArray[np.integer],  # noqa: ARG002
+    ) -> NDArray[np.float32]:
+        """Too little is kept of a row to ask with it."""
+        raise InputError(
+            "rows ask with their vectors, and this index keeps none: build it with "
+            "keep_vectors=True"
+        )
+
+    # --- queries ------------------------------------------------------------------------------
+
+    def prepare(self, queries: NDArray[Any]) -> SignQueries:
+        """Queries as they are; large numbers are refused."""
+        _check_size(queries)
+        return SignQueries(queries)
+
+    def at_once(
+        self,
+        kind: Kind,  # noqa: ARG002
+        segments: Sequence[Segment],
+        asked: Question,
+        request: Request,
+    ) -> Found:
+        """The k neighbours of each query, by distance or by estimate."""
+        queries, exact = asked.vectors, request.rerank == "exact"
+        _check_size(queries)
+        if not (exact and queries.itemsize == 1 and queries.dtype == segments[0].kept.dtype):
+            queries = queries.astype(np.float32, copy=False)
+        searcher = self._searcher(segments, exact=exact)
+        # An estimate is no bound where it is what rows are ranked by.
+        how = replace(self.how, spread=0.0) if not exact else self.how
+        look = _Look(segments, searcher, how, request.allowed, asked.n_threads)
+        k, n_groups = min(request.k, look.n_rows), self.n_groups
+        probes = n_groups if asked.probes is None else min(asked.probes, n_groups)
+        found = look(queries, k, probes)
+        wanted = min(k, look.n_allowed)
+        if probes == n_groups or wanted == 0:
+            return found
+        # The groups visited may have too few rows: these queries look everywhere.
+        lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
+        return Found(*with_wider(found, lacking, lambda some: look(queries[some], k, n_groups)))
+
+    def _searcher(self, segments: Sequence[Segment], *, exact: bool) -> _native.Signs:
+        """What searches segments; kept until others are searched."""
+        there = self._searchers.get(exact)
+        if there is not None and there[0] is segments:
+            return there[1]
+        parts, first = [], 0
+        for one in segments:
+            vectors = one.kept if exact else None
+            parts.append(entries.Segment(_entries_of(one), one.n_rows, vectors, None, first))
+            first += one.n_rows
+        searcher = self.model.searcher(parts)
+        self._searchers[exact] = segments, searcher
+        return searcher
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_searchers": {}}  # native, and of this process
+
+    def nearest(
+        self,
+        segment: Segment,
+        prepared: Prepared,
+        visits: Visits,
+        allowed: Allowed,
+        n: int,
+        *,
+        ordered: bool,
+        n_threads: int,
+    ) -> Candidates:
+        """Nothing asks for candidates alone: see :meth:`at_once`."""
+        raise NotImplementedError
+
+    def within(
+        self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
+    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+        """Distances are estimates: what is within a radius is found among the nearest."""
+        raise NotImplementedError
+
+    def reranked(
+        self,
+        segment: Segment,
+        prepared: Prepared,
+        positions: NDArray[np.int64],
+        k: int,
+        *,
+        n_threads: int,
+    ) -> Candidates:
+        """There is no other way without vectors than the estimate."""
+        raise NotImplementedError
+
+    def equal(
+        self,
+        segment: Segment,  # noqa: ARG002
+        positions: NDArray[np.int64],  # noqa: ARG002
+        prepared: Prepared,  # noqa: ARG002
+        queries: NDArray[np.intp],  # noqa: ARG002
+    ) -> NDArray[np.bool_]:
+        """Nobody can say: signs of rows that differ may be equal, in two groups even often."""
+        raise InputError(
+            "exclude_self=True compares vectors, and this index keeps none: give the ids of the "
+            "queries, or build it with keep_vectors=True"
+        )
+
+
+class _Look:
+    """One search of all segments, as often as it takes.
+
+    Parameters
+    ----------
+    segments : at least one
+    searcher : of them
+    how : how far it looks
+    allowed : by segment, which rows may be found
+    n_threads : how many threads look
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        searcher: _native.Signs,
+        how: SignSettings,
+        allowed: Sequence[Allowed],
+        n_threads: int,
+    ) -> None:
+        self._segments, self._searcher, self._how = segments, searcher, how
+        self._n_threads = n_threads
+        self.n_rows = sum(len(segment.ids) for segment in segments)
+        self.n_allowed = self.n_rows
+        self._masks: list[NDArray[np.uint8]] | None = None
+        if any(one is not None for one in allowed):
+            self._masks = [
+                np.ones(of.n_rows, np.uint8) if one is None else one.view(np.uint8)
+                for one, of in zip(allowed, segments, strict=True)
+            ]
+            self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
+
+    def __call__(self, queries: NDArray[Any], k: int, probes: int) -> Found:
+        """The k nearest, by (distance, id)."""
+        if len(self._segments) == 1:
+            distances, positions = self._search(queries, k, probes, self._masks)
+            return Found(distances, np.zeros(positions.shape, np.int32), positions)
+        # Native code orders rows of equal distance by segment. One more than k tells whether the
+        # last one is among them: then each segment is asked for its own first.
+        distances, positions = self._search(queries, k + 1, probes, self._masks)
+        tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
+        found = self._in_order([(distances, positions)], k)
+        return Found(
+            *with_wider(
+                found,
+                np.flatnonzero(tied),
+                lambda some: self._in_order(list(self._one_by_one(queries[some], k, probes)), k),
+            )
+        )
+
+    def _search(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        probes: int,
+        masks: list[NDArray[np.uint8]] | None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """By (distance, segment, rank); positions count rows of all segments."""
+        spread, stop = self._how.spread, self._how.stop
+        try:
+            return self._searcher.search(
+                queries, k, probes, spread, stop, masks, self._n_threads, ""
+            )[:2]
+        except RuntimeError as error:
+            raise FileError(f"the index is damaged: {error}") from None
+
+    def _one_by_one(
+        self, queries: NDArray[Any], k: int, probes: int
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """The first k of each segment alone."""
+        for number in range(len(self._segments)):
+            masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
+            if self._masks is None:
+                masks[number][:] = 1
+            else:
+                masks[number] = self._masks[number]
+            yield self._search(queries, k, probes, masks)
+
+    def _in_order(
+        self, answers: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]], k: int
+    ) -> Found:
+        """The first k by (distance, id) of answers whose rows differ."""
+        parts = []
+        firsts = np.cumsum([0, *(segment.n_rows for segment in self._segments[:-1])])
+        for distances, positions in answers:
+            numbers = np.searchsorted(firsts, positions, side="right") - 1
+            for number, segment in enumerate(self._segments):
+                here = (numbers == number) & (positions >= 0)
+                own = np.where(here, positions - firsts[number], 0)
+                place = np.full(own.shape, number, np.int32), np.where(here, own, -1)
+                parts.append(Ranked(distances, segment.ids[own], here, place))
+        whole = first_of(parts, k)
+        return Found(whole.distances, *whole.places)
+
+
+def _entries_of(segment: Segment) -> Entries:
+    return Entries(*(segment.columns[name] for name in _COLUMNS))
+
+
+def _parts(centers: Centers) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Centres of groups, and what they are relative to."""
+    return np.ascontiguousarray(centers.centers), centers.shift.astype(np.float32)
+
+
+def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(rows - shift.astype(rows.dtype), np.float32)
+
+
+def _check_size(queries: NDArray[Any]) -> None:
+    """Refuse numbers whose squares overflow; says which."""
+    if queries.dtype.kind == "f" and not is_fine(queries):
+        Rows(queries).for_each(lambda *_: None)
+
+
+def check_bits(n_bits: int) -> int:
+    """How many signs a row may have.
+
+    Examples
+    --------
+    >>> check_bits(100)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: n_bits must be a multiple of 8 for signs, got 100
+    """
+    check_integer(n_bits, "n_bits", 8, MOST_BITS)
+    if n_bits % 8:
+        raise InputError(f"n_bits must be a multiple of 8 for signs, got {n_bits}")
+    return n_bits
+
+
+def _content_of(decoder: Decoder) -> dict[str, Any]:
+    return {
+        "whole": decoder.whole,
+        "steps": decoder.steps,
+        "alpha": decoder.alpha,
+        "beta": decoder.beta,
+    }
+
+
+def _decoder_from(stored: Mapping[str, Any], n_bits: int, d: int, metric: str) -> Decoder:
+    whole, steps = stored["whole"], stored["steps"]
+    check_stored(whole, "whole", np.int8, (n_bits, d))
+    check_stored(steps, "steps", np.float32, (n_bits,))
+    if not bool((np.isfinite(steps) & (steps > 0)).all()):
+        raise FileError("the steps of a decoder must be finite numbers greater than 0")
+    alpha, beta = (check_positive(stored[name], name) for name in ("alpha", "beta"))
+    return Decoder(whole, steps, alpha, beta, metric)
