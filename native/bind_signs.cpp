@@ -79,28 +79,23 @@ class Signs {
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
         const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
-        const Input<uint32_t, 1>& center_order, float alpha, float beta, float center_alpha,
-        float center_beta)
-      : shift_(shift), steps_(steps), centers_(centers), center_blocks_(center_blocks),
-        center_order_(center_order) {
+        const Input<uint32_t, 1>& center_order, float alpha, float beta, float /*center_alpha*/,
+        float /*center_beta*/)
+      : shift_(shift), steps_(steps), centers_(centers) {
     model_.metric = metric_named(metric);
     model_.width = centers.shape(1);
     model_.n_groups = centers.shape(0);
     model_.shift = shift.data();
     model_.centers = centers.data();
     model_.steps = steps.data();
-    model_.center_blocks = center_blocks.data();
-    model_.center_order = center_order.data();
-    model_.center_bits = bits_of(center_blocks);
     model_.units = {alpha, beta};
-    model_.center_units = {center_alpha, center_beta};
-    const size_t columns = matrix.shape(0);
+    const size_t center_bits = bits_of(center_blocks), columns = matrix.shape(0);
     expect(shift.shape(0) == model_.width && matrix.shape(1) == model_.width,
            "the widths do not agree");
     expect(model_.n_groups > 0, "there is no group");
-    expect(columns > model_.center_bits && columns % 8 == 0 && steps.shape(0) == columns,
+    expect(columns > center_bits && columns % 8 == 0 && steps.shape(0) == columns,
            "the matrix has a wrong shape");
-    model_.bits = columns - model_.center_bits;
+    model_.bits = columns - center_bits;
     model_.padded_width = (model_.width + 15) / 16 * 16;
     matrix_.resize(columns * model_.padded_width);
     for (size_t row = 0; row < columns; ++row)
@@ -110,6 +105,7 @@ class Signs {
     expect(center_order.shape(0) == model_.n_groups, "the order of centers has a wrong shape");
     expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
            "the blocks of centers have a wrong shape");
+    model_.wholes = {centers.data(), model_.n_groups, model_.width, model_.metric};
   }
 
   void add(const Bytes& blocks, const Positions& limits, const Input<uint32_t, 1>& rows,
@@ -190,8 +186,6 @@ class Signs {
 
   Input<float, 1> shift_, steps_;
   Matrix centers_;
-  Bytes center_blocks_;
-  Input<uint32_t, 1> center_order_;
   std::vector<int8_t> matrix_;
   SignModel model_{};
   std::vector<SignSegment> segments_;

@@ -69,9 +69,18 @@ class Least {
     int32_t bound = std::numeric_limits<int32_t>::max();
     if (k_ < n) bound = sortable(more(from_sortable(bound_of_kth(n))));
     size_t found = 0;
-    for (size_t i = 0; i < n; ++i) {  // without a branch, since it could not be foretold
-      keys[found] = make_float_key(floats[i], i);
-      found += floats[i] <= bound;
+    constexpr size_t kTogether = 16;
+    for (size_t first = 0; first < n; first += kTogether) {
+      const size_t end = std::min(first + kTogether, n);
+      if (end - first == kTogether) {  // most have none
+        int32_t is_near = 0;
+        for (size_t i = 0; i < kTogether; ++i) is_near |= floats[first + i] <= bound ? -1 : 0;
+        if (is_near == 0) continue;
+      }
+      for (size_t i = first; i < end; ++i) {  // without a branch, since it could not be foretold
+        keys[found] = make_float_key(floats[i], i);
+        found += floats[i] <= bound;
+      }
     }
     return found;
   }

@@ -178,12 +178,15 @@ namespace {
   return is_there && std::strcmp(instruction_set, "scalar") != 0;
 }
 
-void dots_loop(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
-               int32_t* sums) {
+void dots_loop(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+               size_t count, int32_t* sums) {
   for (size_t row = 0; row < count; ++row, matrix += width) {
-    int32_t sum = 0;
-    for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
-    sums[row] = sum;
+    for (size_t v = 0; v < n_vectors; ++v) {
+      const int8_t* const vector = vectors + v * width;
+      int32_t sum = 0;
+      for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
+      sums[v * count + row] = sum;
+    }
   }
 }
 

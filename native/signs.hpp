@@ -65,20 +65,29 @@ struct Units {
   float alpha, beta;
 };
 
+// Centres in whole numbers, by which queries find the nearest.
+struct WholeCenters {
+  WholeCenters() = default;
+  WholeCenters(const float* centers, size_t count, size_t width, Metric metric);
+
+  std::vector<int8_t> numbers;  // (count to a multiple of 8, width to a multiple of 16)
+  std::vector<float> steps;     // what 1 stands for in each of these rows
+  std::vector<float> squares;   // squared lengths; zeros for the metric ip
+};
+
 // What all segments share. Rows and centres are relative to the shift; for the metric ip, queries
 // are not.
 struct SignModel {
   Metric metric;
-  size_t width, bits, center_bits, n_groups;
-  const float* shift;            // (width,)
-  const float* centers;          // (groups, width)
-  const int8_t* matrix;          // both decoders: (bits + center_bits, padded_width)
-  const float* steps;            // what 1 stands for in each of its rows
-  size_t padded_width;           // with zeros, to a multiple of 16
+  size_t width, bits, n_groups;
+  const float* shift;    // (width,)
+  const float* centers;  // (groups, width)
+  const int8_t* matrix;  // the decoder: (bits, padded_width)
+  const float* steps;    // what 1 stands for in each of its rows
+  size_t padded_width;   // with zeros, to a multiple of 16
   Dots dots;
-  const uint8_t* center_blocks;  // the centres as entries of one group around the shift
-  const uint32_t* center_order;  // the centre of each of these; best in random order
-  Units units, center_units;
+  WholeCenters wholes;
+  Units units;
 };
 
 enum class Values { none, float32, float16, uint8, int8 };

@@ -24,12 +24,13 @@ using Squares = void (*)(const uint8_t* query, const uint8_t* rows, size_t width
 void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
                      const size_t* positions, size_t count, Sums* sums);
 
-// Products of a vector with the rows of a matrix (count, width): width is a multiple of 16 and
-// count of 4; numbers are -127 to 127, so that sums of up to 130,000 fit.
-using Dots = void (*)(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
-                      int32_t* sums);
+// Products of vectors (n_vectors, width) with the rows of a matrix (count, width), sums:
+// (n_vectors, count). width is a multiple of 16 and count of 8; numbers are -127 to 127, so that
+// sums of up to 130,000 fit.
+using Dots = void (*)(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+                      size_t count, int32_t* sums);
 
-void dots_dotprod(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
-                  int32_t* sums);
+void dots_dotprod(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+                  size_t count, int32_t* sums);
 
 }  // namespace densehash

@@ -30,17 +30,46 @@ void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
   }
 }
 
-void dots_dotprod(const int8_t* vector, const int8_t* matrix, size_t width, size_t count,
+namespace {
+
+// 8 rows and one vector, or 4 rows and 4 vectors: as many sums as hide the time that one takes.
+template <size_t ROWS, size_t VECTORS>
+void dots_of_tile(const int8_t* vectors, const int8_t* matrix, size_t width, size_t count,
                   int32_t* sums) {
-  for (size_t row = 0; row < count; row += 4, matrix += 4 * width) {
-    int32x4_t of_rows[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
-    for (size_t at = 0; at < width; at += 16) {
-      const int8x16_t x = vld1q_s8(vector + at);
-      for (size_t r = 0; r < 4; ++r)
-        of_rows[r] = vdotq_s32(of_rows[r], x, vld1q_s8(matrix + r * width + at));
+  int32x4_t tile[VECTORS][ROWS];
+  for (size_t v = 0; v < VECTORS; ++v)
+    for (size_t r = 0; r < ROWS; ++r) tile[v][r] = vdupq_n_s32(0);
+  for (size_t at = 0; at < width; at += 16) {
+    int8x16_t x[VECTORS];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < VECTORS; ++v) x[v] = vld1q_s8(vectors + v * width + at);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < ROWS; ++r) {
+      const int8x16_t y = vld1q_s8(matrix + r * width + at);
+#pragma GCC unroll 4
+      for (size_t v = 0; v < VECTORS; ++v) tile[v][r] = vdotq_s32(tile[v][r], x[v], y);
     }
-    vst1q_s32(sums + row, vpaddq_s32(vpaddq_s32(of_rows[0], of_rows[1]),
-                                     vpaddq_s32(of_rows[2], of_rows[3])));
+  }
+#pragma GCC unroll 4
+  for (size_t v = 0; v < VECTORS; ++v)
+#pragma GCC unroll 2
+    for (size_t r = 0; r < ROWS; r += 4)
+      vst1q_s32(sums + v * count + r, vpaddq_s32(vpaddq_s32(tile[v][r], tile[v][r + 1]),
+                                                 vpaddq_s32(tile[v][r + 2], tile[v][r + 3])));
+}
+
+}  // namespace
+
+void dots_dotprod(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+                  size_t count, int32_t* sums) {
+  for (size_t row = 0; row < count; row += 8, matrix += 8 * width) {
+    size_t v = 0;
+    for (; v + 4 <= n_vectors; v += 4)
+      for (size_t r = 0; r < 8; r += 4)
+        dots_of_tile<4, 4>(vectors + v * width, matrix + r * width, width, count,
+                           sums + v * count + row + r);
+    for (; v < n_vectors; ++v)
+      dots_of_tile<8, 1>(vectors + v * width, matrix, width, count, sums + v * count + row);
   }
 }
 

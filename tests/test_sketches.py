@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -393,7 +392,7 @@ def test_settings_trade_effort_for_recall() -> None:
     assert hasty[0] < most[0]
 
 
-@pytest.mark.parametrize("damage", ["limits fall", "limits beyond", "rows", "ranks", "order"])
+@pytest.mark.parametrize("damage", ["limits fall", "limits beyond", "rows", "ranks"])
 def test_damaged_arrays_raise(damage: str) -> None:
     made = Made()
     signs, segment = made.signs, made.segment()
@@ -406,8 +405,6 @@ def test_damaged_arrays_raise(damage: str) -> None:
     if damage == "rows":
         rows = np.full_like(rows, 600)
     ranks = np.full(600, 600, np.uint32) if damage == "ranks" else None
-    if damage == "order":
-        signs = replace(signs, center_order=np.full(40, 40, np.uint32))
     damaged = segment._replace(entries=type(segment.entries)(blocks, limits, rows), ranks=ranks)
     with pytest.raises(RuntimeError, match="limits|beyond"):
         signs.searcher([damaged]).search(made.queries, 5, 9, 1.0, ALL, None, 1, "")

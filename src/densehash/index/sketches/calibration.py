@@ -1,0 +1,233 @@
+"""How far a search of signs must look to find what it is asked for.
+
+Three settings say so: *spread* is how far estimates may be off, *stop* and *probes* bound the
+groups that are visited. What they find depends on the rows, so it is measured: queries whose
+neighbours are known are searched with growing spreads and with growing stops. What one of them
+loses hardly depends on the other; so the cheapest pair for a recall is chosen from these two
+curves, and then tried and raised until it reaches the recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.index.sketches.signs import Signs
+from densehash.parallel import n_threads
+
+__all__ = ["RECALLS", "Searches", "Setting", "calibrated"]
+
+RECALLS = (0.9, 0.95, 0.99, 0.995)
+
+_SPREADS = tuple(0.01 * 2 ** (i / 2) for i in range(14))  # 0.01 to 0.9
+_STOP = 64.0  # at which spreads are compared
+_STOPS = tuple(float(round(8 * 2 ** (i / 2))) for i in range(40))
+_NOTHING = 5e-4  # what recall grows by when more is no use
+_MORE = 1.15  # times the stop, where a recall was not reached
+# Recall is reached if the mean of the sample is so many standard errors above it.
+_SURE = 1.0
+# Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
+# numbers. Only how they compare matters.
+_GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 150.0, 0.6, 0.011, 100.0, 0.3
+
+
+class Searches(Protocol):
+    """What searches: ``Signs.searcher`` returns one."""
+
+    def search(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        probes: int,
+        spread: float,
+        stop: float,
+        allowed: None,
+        n_threads: int,
+        simd: str,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
+        """Distances, positions, and (groups, entries, vectors) looked at for each query."""
+
+
+class Setting(NamedTuple):
+    """Settings of a search, and what to expect of them.
+
+    Attributes
+    ----------
+    recall : what they were chosen for
+    spread, stop, probes : for the search
+    expected : the recall that they had; below ``recall`` only if no settings reach that
+    """
+
+    recall: float
+    spread: float
+    stop: float
+    probes: int
+    expected: float
+
+
+class _Measured(NamedTuple):
+    recall: float
+    error: float  # standard error of the recall
+    groups: float
+    entries: float
+    vectors: float
+    most_groups: int
+
+
+def calibrated(
+    signs: Signs,
+    searcher: Searches,
+    queries: NDArray[Any],
+    truth: NDArray[Any],
+    k: int = 10,
+    recalls: Sequence[float] = RECALLS,
+    own: NDArray[np.int64] | None = None,
+) -> tuple[Setting, ...]:
+    """Find the cheapest settings that reach recalls.
+
+    Parameters
+    ----------
+    signs : what the searcher was made from
+    searcher : what ``signs.searcher`` returned
+    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoders and centres
+        were not learnt from
+    truth : int (n, at least k), the positions of the true neighbours, nearest first, -1 where
+        there are fewer; or float (n, at least k), their distances, infinite where there are fewer
+    k : neighbours that recall is about; default 10
+    recalls : in (0, 1]; default .9, .95, .99 and .995
+    own : int64 (n,), where the queries are rows of the index: their positions. They do not count
+        as found, and ``truth`` must not have them. Default None
+
+    Returns
+    -------
+    A :class:`Setting` for each recall. The same input gives the same settings.
+
+    Examples
+    --------
+    >>> from numpy.random import RandomState
+    >>> from densehash.index.sketches.signs import Segment
+    >>> X = RandomState(0).standard_normal((600, 8)).astype(np.float32)
+    >>> centers, rows, queries = X[:20], X[:500], X[500:]
+    >>> labels = ((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint32)
+    >>> signs = Signs.learn(rows, labels, centers, np.zeros(8, np.float32), 32, "l2", RandomState(0))
+    >>> searcher = signs.searcher([Segment(signs.entries(rows, labels[:, np.newaxis]), 500, rows)])
+    >>> truth = ((queries[:, None] - rows) ** 2).sum(axis=2).argsort(axis=1)[:, :10]
+    >>> setting, = calibrated(signs, searcher, queries, truth, recalls=[0.9])
+    >>> setting.recall, setting.expected >= 0.9
+    (0.9, True)
+    """
+    trial = _Trial(signs, searcher, queries, truth[:, :k], k, own)
+    by_spread: list[tuple[float, _Measured]] = []
+    for spread in _SPREADS:
+        by_spread.append((spread, trial(spread, _STOP)))
+        if len(by_spread) > 2 and by_spread[-1][1].recall < by_spread[-3][1].recall + _NOTHING:
+            break
+    widest = by_spread[-1][0]
+    by_stop: list[tuple[float, _Measured]] = []
+    for stop in _STOPS:
+        by_stop.append((stop, trial(widest, stop)))
+        measured = by_stop[-1][1]
+        if measured.recall - _SURE * measured.error >= (1 + max(recalls)) / 2:
+            break
+        if stop > trial.everything:
+            break
+    return tuple(_cheapest(trial, recall, by_spread, by_stop) for recall in recalls)
+
+
+def _cheapest(
+    trial: _Trial,
+    recall: float,
+    by_spread: list[tuple[float, _Measured]],
+    by_stop: list[tuple[float, _Measured]],
+) -> Setting:
+    found = np.array([measured.recall for _, measured in by_stop])
+    found = np.maximum.accumulate(found) + np.arange(len(found)) * 1e-9
+    sure = found - _SURE * np.array([measured.error for _, measured in by_stop])
+    sure = np.maximum.accumulate(sure) + np.arange(len(sure)) * 1e-9
+    logs = np.log([stop for stop, _ in by_stop])
+    costs = np.array([trial.cost_of_groups(measured) for _, measured in by_stop])
+    best: tuple[float, float, float] | None = None
+    all_found = by_spread[-1][1].recall
+    for spread, measured in by_spread:
+        needed = recall * all_found / max(measured.recall, 1e-9)
+        if needed > sure[-1]:
+            continue
+        log = float(np.interp(needed, sure, logs))
+        cost = float(np.interp(log, logs, costs)) + trial.cost_of_vectors(measured)
+        if best is None or cost < best[0]:
+            best = (cost, spread, float(np.exp(log)))
+    _, spread, stop = best or (0.0, by_spread[-1][0], by_stop[-1][0])
+    while True:
+        measured = trial(spread, stop)
+        if measured.recall - _SURE * measured.error >= recall or measured.recall == 1:
+            break
+        if stop <= trial.everything:
+            stop *= _MORE
+        elif spread < _SPREADS[-1]:
+            spread *= _MORE
+        else:
+            break
+    # Some more than any of these queries needed, for those that are harder.
+    probes = min(trial.n_groups, measured.most_groups + measured.most_groups // 4 + 1)
+    return Setting(recall, spread, stop, probes, measured.recall)
+
+
+class _Trial:
+    """Searches the queries with some settings."""
+
+    def __init__(
+        self,
+        signs: Signs,
+        searcher: Searches,
+        queries: NDArray[Any],
+        truth: NDArray[Any],
+        k: int,
+        own: NDArray[np.int64] | None,
+    ) -> None:
+        self.n_groups = len(signs.centers)
+        # A stop beyond which next to all groups are visited: these are not so much farther.
+        self.everything = 64.0 * self.n_groups
+        self._searcher, self._queries, self._k, self._own = searcher, queries, k, own
+        self._truth = truth
+        self._entry = _ENTRY + _ENTRY_BIT * signs.of_rows.n_bits
+        self._vector = _VECTOR + _VECTOR_NUMBER * signs.centers.shape[1]
+        self._known: dict[tuple[float, float], _Measured] = {}
+
+    def __call__(self, spread: float, stop: float) -> _Measured:
+        if (spread, stop) not in self._known:
+            self._known[spread, stop] = self._measure(spread, stop)
+        return self._known[spread, stop]
+
+    def _measure(self, spread: float, stop: float) -> _Measured:
+        k = self._k + (self._own is not None)
+        probes = min(self.n_groups, int(np.ceil(stop)))
+        distances, positions, efforts = self._searcher.search(
+            self._queries, k, probes, spread, stop, None, n_threads(), ""
+        )
+        if self._own is not None:
+            positions = np.where(positions == self._own[:, np.newaxis], -2, positions)
+        if np.issubdtype(self._truth.dtype, np.integer):
+            is_there = self._truth >= 0
+            is_found = (self._truth[:, :, np.newaxis] == positions[:, np.newaxis]).any(axis=2)
+            shares = (is_found & is_there).sum(axis=1) / np.maximum(is_there.sum(axis=1), 1)
+        else:
+            is_there = np.isfinite(self._truth)
+            farthest = np.where(is_there, self._truth, -np.inf).max(axis=1, keepdims=True)
+            is_near = distances <= farthest + 1e-5 * np.abs(farthest)
+            n_there = np.maximum(is_there.sum(axis=1), 1)
+            shares = np.minimum((is_near & (positions >= 0)).sum(axis=1) / n_there, 1)
+        groups, entries, vectors = efforts.mean(axis=0)
+        error = float(shares.std() / np.sqrt(len(shares)))
+        most = int(efforts[:, 0].max())
+        return _Measured(
+            float(shares.mean()), error, float(groups), float(entries), float(vectors), most
+        )
+
+    def cost_of_groups(self, measured: _Measured) -> float:
+        return _GROUP * measured.groups + self._entry * measured.entries
+
+    def cost_of_vectors(self, measured: _Measured) -> float:
+        return self._vector * measured.vectors
