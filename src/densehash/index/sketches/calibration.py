@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.sketches.signs import Signs
+from densehash.index.sketches.entries import SignModel
 from densehash.parallel import n_threads
 
 __all__ = ["RECALLS", "Searches", "Setting", "calibrated"]
@@ -35,7 +35,7 @@ _GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 150.0, 0.6, 0.011, 100.0, 
 
 
 class Searches(Protocol):
-    """What searches: ``Signs.searcher`` returns one."""
+    """What searches: ``SignModel.searcher`` returns one."""
 
     def search(
         self,
@@ -78,7 +78,7 @@ class _Measured(NamedTuple):
 
 
 def calibrated(
-    signs: Signs,
+    model: SignModel,
     searcher: Searches,
     queries: NDArray[Any],
     truth: NDArray[Any],
@@ -90,8 +90,8 @@ def calibrated(
 
     Parameters
     ----------
-    signs : what the searcher was made from
-    searcher : what ``signs.searcher`` returned
+    model : what the searcher was made from
+    searcher : what ``model.searcher`` returned
     queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoders and centres
         were not learnt from
     truth : int (n, at least k), the positions of the true neighbours, nearest first, -1 where
@@ -108,18 +108,19 @@ def calibrated(
     Examples
     --------
     >>> from numpy.random import RandomState
-    >>> from densehash.index.sketches.signs import Segment
+    >>> from densehash.index.sketches.entries import Segment
     >>> X = RandomState(0).standard_normal((600, 8)).astype(np.float32)
     >>> centers, rows, queries = X[:20], X[:500], X[500:]
     >>> labels = ((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint32)
-    >>> signs = Signs.learn(rows, labels, centers, np.zeros(8, np.float32), 32, "l2", RandomState(0))
-    >>> searcher = signs.searcher([Segment(signs.entries(rows, labels[:, np.newaxis]), 500, rows)])
+    >>> shift = np.zeros(8, np.float32)
+    >>> model = SignModel.learn(rows, labels, centers, shift, 32, "l2", RandomState(0))
+    >>> searcher = model.searcher([Segment(model.entries(rows, labels[:, np.newaxis]), 500, rows)])
     >>> truth = ((queries[:, None] - rows) ** 2).sum(axis=2).argsort(axis=1)[:, :10]
-    >>> setting, = calibrated(signs, searcher, queries, truth, recalls=[0.9])
+    >>> setting, = calibrated(model, searcher, queries, truth, recalls=[0.9])
     >>> setting.recall, setting.expected >= 0.9
     (0.9, True)
     """
-    trial = _Trial(signs, searcher, queries, truth[:, :k], k, own)
+    trial = _Trial(model, searcher, queries, truth[:, :k], k, own)
     by_spread: list[tuple[float, _Measured]] = []
     for spread in _SPREADS:
         by_spread.append((spread, trial(spread, _STOP)))
@@ -180,20 +181,20 @@ class _Trial:
 
     def __init__(
         self,
-        signs: Signs,
+        model: SignModel,
         searcher: Searches,
         queries: NDArray[Any],
         truth: NDArray[Any],
         k: int,
         own: NDArray[np.int64] | None,
     ) -> None:
-        self.n_groups = len(signs.centers)
+        self.n_groups = len(model.centers)
         # A stop beyond which next to all groups are visited: these are not so much farther.
         self.everything = 64.0 * self.n_groups
         self._searcher, self._queries, self._k, self._own = searcher, queries, k, own
         self._truth = truth
-        self._entry = _ENTRY + _ENTRY_BIT * signs.of_rows.n_bits
-        self._vector = _VECTOR + _VECTOR_NUMBER * signs.centers.shape[1]
+        self._entry = _ENTRY + _ENTRY_BIT * model.of_rows.n_bits
+        self._vector = _VECTOR + _VECTOR_NUMBER * model.centers.shape[1]
         self._known: dict[tuple[float, float], _Measured] = {}
 
     def __call__(self, spread: float, stop: float) -> _Measured:
@@ -230,4 +231,4 @@ class _Trial:
         return _GROUP * measured.groups + self._entry * measured.entries
 
     def cost_of_vectors(self, measured: _Measured) -> float:
-        return self._vector * measured.vectors
+        return float(self._vector * measured.vectors)
