@@ -605,3 +605,52 @@ def test_a_reader_of_version_1_refuses_it(tmp_path: Path) -> None:
     manifest.write_bytes(signed(tree))
     with pytest.raises(FileError, match="version 3 of the format, and .* reads version 1 and 2"):
         Index.open(tmp_path / "a")
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_the_folder_is_what_the_format_says(metric: str, tmp_path: Path) -> None:
+    """Estimates from the files alone, by docs/format.md, are those of a search."""
+    X, Q = blobs(400), blobs(5, seed=1)
+    index = build("grouped", X, n_bits=64, metric=metric, path=tmp_path / "a")
+    content = json.loads((tmp_path / "a" / "manifest.json").read_bytes())["content"]
+
+    def read(entry: dict[str, Any]) -> NDArray[Any]:
+        array: NDArray[Any] = np.load(tmp_path / "a" / entry["file"])
+        return array
+
+    of_sketch, (segment,) = content["sketch_settings"], content["segments"]
+    decoder, bits = of_sketch["decoder"], content["n_bits"]
+    matrix = read(decoder["whole"]).astype(float) * read(decoder["steps"])[:, np.newaxis]
+    centers, shift = read(content["kind_settings"]["centers"]), read(of_sketch["shift"])
+    limits, numbers = read(segment["entry_limits"]), read(segment["entry_rows"])
+    groups = np.repeat(np.arange(len(centers)), np.diff(limits))
+    blocks = read(segment["signs"])
+    e = np.arange(len(numbers))
+    block, place = blocks[e // 32], e % 32
+    halves = block[:, : 4 * bits].reshape(len(e), bits // 4, 16)[e, :, place % 16]
+    fours = np.where(place[:, np.newaxis] < 16, halves & 15, halves >> 4)
+    signs = (fours[:, :, np.newaxis] >> np.arange(4) & 1).reshape(len(e), bits) * 2.0 - 1
+    factors = np.ascontiguousarray(block[:, 4 * bits :]).view("<i2").reshape(len(e), 2, 32)
+    a, b = factors[e, 0, place] * decoder["alpha"], factors[e, 1, place] * decoder["beta"]
+    assert sorted(numbers.tolist()) == sorted([*range(400), *range(400)])
+    hits = index.search(Q, 400, rerank=None)
+    for q, ids, distances in zip(Q.astype(float), hits.ids, hits.distances, strict=True):
+        if metric == "l2":
+            q = q - shift  # noqa: PLW2901
+            near = np.square(q - centers[groups]).sum(axis=1)
+        else:
+            near = -2 * (centers[groups] @ q + shift @ q)
+        estimates = near + (a - signs @ (matrix @ q)) / b
+        found = distances.astype(float) ** 2 if metric == "l2" else 2 * distances.astype(float)
+        both = np.array(
+            [np.abs(estimates[numbers == name] - found[at]).min() for at, name in enumerate(ids)]
+        )
+        assert both.mean() < 0.02 * np.abs(estimates - np.median(estimates)).mean()
+
+
+def test_auto_takes_signs_only_where_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("densehash.index.building._USUAL_SKETCH", "signs")
+    X = rows(30)
+    assert Index.build(X).sketch == "signs"
+    for told in ({"kind": "multi"}, {"hasher": "lsh", "n_bits": 8}, {"sketch": "codes"}):
+        assert Index.build(X, **told).sketch == "codes"

@@ -35,8 +35,10 @@ _USUAL_BITS = 256
 
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
-_FEW_ROWS_OF_SIGNS = 10_000
+_FEW_ROWS_OF_SIGNS = 2_000
 
+# Where nothing else is said, and both would go.
+_USUAL_SKETCH = Codes.name
 _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 
 
@@ -127,6 +129,9 @@ def empty_state(
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
     check_choice(sketch, "sketch", ("auto", *SKETCHES))
+    if sketch == "auto":
+        with_signs = hasher == "auto" and kind in ("auto", *_KINDS_OF_SIGNS)
+        sketch = _USUAL_SKETCH if with_signs else Codes.name
     made: Sketch
     if sketch == Signs.name:
         if hasher != "auto":

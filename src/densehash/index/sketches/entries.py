@@ -40,7 +40,7 @@ __all__ = [
 Floats = NDArray[np.float32]
 
 _NEAR = 32  # centres near a row's first one, among which its second one is looked for
-_AT_A_TIME = 256  # centres
+_AT_A_TIME = 256  # centres, or rows
 CENTER_BITS = 128
 """Signs of a centre."""
 
@@ -385,15 +385,14 @@ def second_groups(
         near = near_centers(centers)
     squares = np.einsum("ij,ij->i", centers, centers)
     found = np.empty(len(rows), np.uint32)
-    order = np.argsort(labels, kind="stable")
-    limits = np.searchsorted(labels[order], np.arange(len(centers) + 1))
-    for group in np.flatnonzero(np.diff(limits)):
-        inside = order[limits[group] : limits[group + 1]]
-        here, others = rows[inside], centers[near[group]]
-        first = here - centers[group]
+    for start in range(0, len(rows), _AT_A_TIME):
+        here, own = rows[start : start + _AT_A_TIME], labels[start : start + _AT_A_TIME]
+        first, others = here - centers[own], near[own]
+        # One small product a row: it does not depend on the rows beside.
+        products = centers[others] @ np.stack([here, first], axis=2)  # (m, near, 2)
         lengths = np.maximum(np.einsum("ij,ij->i", first, first), np.finfo(np.float32).tiny)
-        parallel = np.einsum("ij,ij->i", first, here)[:, np.newaxis] - first @ others.T
-        distances = squares[near[group]] - 2 * (here @ others.T)
+        parallel = np.einsum("ij,ij->i", first, here)[:, np.newaxis] - products[:, :, 1]
+        distances = squares[others] - 2 * products[:, :, 0]
         distances += parallel**2 / lengths[:, np.newaxis]
-        found[inside] = near[group][distances.argmin(axis=1)]
+        found[start : start + len(here)] = others[np.arange(len(here)), distances.argmin(axis=1)]
     return found
