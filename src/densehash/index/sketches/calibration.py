@@ -126,12 +126,15 @@ def calibrated(
         by_spread.append((spread, trial(spread, _STOP)))
         if _is_flat(by_spread):
             break
+    enough = by_spread[-1][1].recall - 2 * _NOTHING
+    while len(by_spread) > 1 and by_spread[-2][1].recall >= enough:
+        by_spread.pop()
     widest = by_spread[-1][0]
     by_stop: list[tuple[float, _Measured]] = []
     for stop in _STOPS:
         by_stop.append((stop, trial(widest, stop)))
         measured = by_stop[-1][1]
-        if measured.recall - _SURE * measured.error >= max(recalls) + (1 - max(recalls)) / 4:
+        if measured.recall - _SURE * measured.error >= max(recalls):
             break
         if stop > trial.everything or _is_flat(by_stop):
             break
@@ -140,7 +143,7 @@ def calibrated(
 
 def _is_flat(tried: list[tuple[float, _Measured]]) -> bool:
     """Whether the last steps gained next to nothing."""
-    return len(tried) > 4 and tried[-1][1].recall < tried[-5][1].recall + _NOTHING
+    return len(tried) > 3 and tried[-1][1].recall < tried[-4][1].recall + _NOTHING
 
 
 def _cheapest(
@@ -212,7 +215,7 @@ class _Trial:
 
     def _measure(self, spread: float, stop: float) -> _Measured:
         k = self._k + (self._own is not None)
-        probes = min(self.n_groups, int(np.ceil(stop)))
+        probes = int(min(self.n_groups, np.ceil(stop)))
         distances, positions, efforts = self._searcher.search(
             self._queries, k, probes, spread, stop, None, n_threads(), ""
         )
@@ -239,4 +242,4 @@ class _Trial:
         return _GROUP * measured.groups + self._entry * measured.entries
 
     def cost_of_vectors(self, measured: _Measured) -> float:
-        return self._vector * measured.vectors
+        return float(self._vector * measured.vectors)
