@@ -59,6 +59,29 @@ struct SignRun {
   uint32_t block, mask;
 };
 
+// A query that asks for the wanted entries of some blocks.
+constexpr size_t kSignQueries = 3;  // that share what they read
+struct SignQuery {
+  const uint8_t* tables;  // (bits / 4, 16) of up to 63
+  SignBound bound;
+  uint16_t* sums;  // of the blocks that have wanted entries; room for all: (count, kBlock)
+  SignRun* runs;   // which blocks; room for all
+  size_t* found;   // how many
+};
+
+namespace {
+
+// For kernels of one query at a time, which return how many blocks they found.
+template <size_t (*SIGNS)(const uint8_t*, size_t, size_t, const uint8_t*, SignBound, uint16_t*,
+                          SignRun*)>
+inline void signs_of_each(const uint8_t* blocks, size_t bits, size_t count,
+                          const SignQuery* queries, size_t n_queries) {
+  for (const SignQuery* q = queries; q < queries + n_queries; ++q)
+    *q->found = SIGNS(blocks, bits, count, q->tables, q->bound, q->sums, q->runs);
+}
+
+}  // namespace
+
 struct Kernels {
   const char* name;
 
@@ -97,11 +120,9 @@ struct Kernels {
   size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
                   bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
 
-  // Sums what the tables, (bits / 4, 16) of up to 63, say of the entries of some blocks. Returns
-  // how many blocks have wanted entries; sums, room for (count, kBlock), are those of these
-  // blocks.
-  size_t (*signs)(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
-                  SignBound bound, uint16_t* sums, SignRun* runs);
+  // Sums what the tables of up to kSignQueries say of the entries of some blocks.
+  void (*signs)(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries,
+                size_t n_queries);
 };
 
 const Kernels& scalar_kernels();

@@ -286,63 +286,88 @@ void count_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
 
 // --- sketches of signs -------------------------------------------------------------------------
 
-// The sums of PLACES tables in bytes: of the entries in the low halves, and in the high.
-template <int PLACES>
-ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* tables, uint16x8_t* sums) {
+// The sums of PLACES tables of QUERIES in bytes: of the entries in the low halves, and in the high.
+template <int PLACES, int QUERIES>
+ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* const* tables, size_t first,
+                              uint16x8_t (*sums)[4]) {
   const uint8x16_t low_half = vdupq_n_u8(15);
-  uint8x16_t low, high;
+  uint8x16_t low[QUERIES], high[QUERIES];
 #pragma GCC unroll 4
   for (int p = 0; p < PLACES; ++p) {
-    const uint8x16_t both = vld1q_u8(halves + 16 * p), table = vld1q_u8(tables + 16 * p);
-    const uint8x16_t x = vqtbl1q_u8(table, vandq_u8(both, low_half));
-    const uint8x16_t y = vqtbl1q_u8(table, vshrq_n_u8(both, 4));
-    low = p == 0 ? x : vaddq_u8(low, x);
-    high = p == 0 ? y : vaddq_u8(high, y);
+    const uint8x16_t both = vld1q_u8(halves + 16 * p);
+    const uint8x16_t lows = vandq_u8(both, low_half), highs = vshrq_n_u8(both, 4);
+#pragma GCC unroll 3
+    for (int q = 0; q < QUERIES; ++q) {
+      const uint8x16_t table = vld1q_u8(tables[q] + first + 16 * p);
+      const uint8x16_t x = vqtbl1q_u8(table, lows), y = vqtbl1q_u8(table, highs);
+      low[q] = p == 0 ? x : vaddq_u8(low[q], x);
+      high[q] = p == 0 ? y : vaddq_u8(high[q], y);
+    }
   }
-  sums[0] = vaddw_u8(sums[0], vget_low_u8(low));
-  sums[1] = vaddw_high_u8(sums[1], low);
-  sums[2] = vaddw_u8(sums[2], vget_low_u8(high));
-  sums[3] = vaddw_high_u8(sums[3], high);
+#pragma GCC unroll 3
+  for (int q = 0; q < QUERIES; ++q) {
+    sums[q][0] = vaddw_u8(sums[q][0], vget_low_u8(low[q]));
+    sums[q][1] = vaddw_high_u8(sums[q][1], low[q]);
+    sums[q][2] = vaddw_u8(sums[q][2], vget_low_u8(high[q]));
+    sums[q][3] = vaddw_high_u8(sums[q][3], high[q]);
+  }
 }
 
-size_t signs_neon(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
-                  SignBound bound, uint16_t* sums, SignRun* runs) {
-  const int16x8_t times_alpha = vdupq_n_s16(bound.times_alpha);
-  const int16x8_t times_beta = vdupq_n_s16(bound.times_beta);
-  const int16x8_t offset = vdupq_n_s16(bound.offset);
+template <int QUERIES>
+void signs_neon(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries) {
   const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   const size_t places = bits / 4, bytes = block_bytes(bits);
-  size_t found = 0;
+  const uint8_t* tables[QUERIES];
+  size_t found[QUERIES] = {};
+  for (int q = 0; q < QUERIES; ++q) tables[q] = queries[q].tables;
   for (size_t block = 0; block < count; ++block, blocks += bytes) {
-    uint16x8_t of_block[4] = {vdupq_n_u16(0), vdupq_n_u16(0), vdupq_n_u16(0), vdupq_n_u16(0)};
+    uint16x8_t of_block[QUERIES][4];
+#pragma GCC unroll 3
+    for (int q = 0; q < QUERIES; ++q)
+      for (int i = 0; i < 4; ++i) of_block[q][i] = vdupq_n_u16(0);
     size_t place = 0;
     for (; place + 4 <= places; place += 4)
-      sum_places<4>(blocks + 16 * place, tables + 16 * place, of_block);
-    if (place < places) sum_places<2>(blocks + 16 * place, tables + 16 * place, of_block);
+      sum_places<4, QUERIES>(blocks + 16 * place, tables, 16 * place, of_block);
+    if (place < places)
+      sum_places<2, QUERIES>(blocks + 16 * place, tables, 16 * place, of_block);
     const int16_t* alphas = reinterpret_cast<const int16_t*>(blocks + 16 * places);
-    uint16x8_t above[4];
-    for (int i = 0; i < 4; ++i) {
-      const int16x8_t limit = vqaddq_s16(
-          vqaddq_s16(vqrdmulhq_s16(vld1q_s16(alphas + 8 * i), times_alpha),
-                     vqrdmulhq_s16(vld1q_s16(alphas + kBlock + 8 * i), times_beta)),
-          offset);
-      above[i] = vcgtq_s16(vreinterpretq_s16_u16(of_block[i]), limit);
+#pragma GCC unroll 3
+    for (int q = 0; q < QUERIES; ++q) {
+      const SignBound bound = queries[q].bound;
+      uint16x8_t above[4];
+      for (int i = 0; i < 4; ++i) {
+        const int16x8_t limit = vqaddq_s16(
+            vqaddq_s16(vqrdmulhq_n_s16(vld1q_s16(alphas + 8 * i), bound.times_alpha),
+                       vqrdmulhq_n_s16(vld1q_s16(alphas + kBlock + 8 * i), bound.times_beta)),
+            vdupq_n_s16(bound.offset));
+        above[i] = vcgtq_s16(vreinterpretq_s16_u16(of_block[q][i]), limit);
+      }
+      // Few blocks have any.
+      const uint16x8_t any =
+          vorrq_u16(vorrq_u16(above[0], above[1]), vorrq_u16(above[2], above[3]));
+      if (vget_lane_u64(vreinterpret_u64_u8(vmovn_u16(any)), 0) == 0) continue;
+      const uint8x16_t low =
+          vuzp1q_u8(vreinterpretq_u8_u16(above[0]), vreinterpretq_u8_u16(above[1]));
+      const uint8x16_t high =
+          vuzp1q_u8(vreinterpretq_u8_u16(above[2]), vreinterpretq_u8_u16(above[3]));
+      uint8x16_t bits_of = vpaddq_u8(vandq_u8(low, bit), vandq_u8(high, bit));
+      bits_of = vpaddq_u8(bits_of, bits_of);
+      bits_of = vpaddq_u8(bits_of, bits_of);
+      const uint32_t mask = vgetq_lane_u32(vreinterpretq_u32_u8(bits_of), 0);
+      for (int i = 0; i < 4; ++i)
+        vst1q_u16(queries[q].sums + found[q] * kBlock + 8 * i, of_block[q][i]);
+      queries[q].runs[found[q]++] = {static_cast<uint32_t>(block), mask};
     }
-    // Few blocks have any.
-    const uint16x8_t any = vorrq_u16(vorrq_u16(above[0], above[1]), vorrq_u16(above[2], above[3]));
-    if (vget_lane_u64(vreinterpret_u64_u8(vmovn_u16(any)), 0) == 0) continue;
-    const uint8x16_t low =
-        vuzp1q_u8(vreinterpretq_u8_u16(above[0]), vreinterpretq_u8_u16(above[1]));
-    const uint8x16_t high =
-        vuzp1q_u8(vreinterpretq_u8_u16(above[2]), vreinterpretq_u8_u16(above[3]));
-    uint8x16_t bits_of = vpaddq_u8(vandq_u8(low, bit), vandq_u8(high, bit));
-    bits_of = vpaddq_u8(bits_of, bits_of);
-    bits_of = vpaddq_u8(bits_of, bits_of);
-    const uint32_t mask = vgetq_lane_u32(vreinterpretq_u32_u8(bits_of), 0);
-    for (int i = 0; i < 4; ++i) vst1q_u16(sums + found * kBlock + 8 * i, of_block[i]);
-    runs[found++] = {static_cast<uint32_t>(block), mask};
   }
-  return found;
+  for (int q = 0; q < QUERIES; ++q) *queries[q].found = found[q];
+}
+
+void signs_of_queries(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries,
+                      size_t n_queries) {
+  static_assert(kSignQueries == 3);
+  if (n_queries == 1) return signs_neon<1>(blocks, bits, count, queries);
+  if (n_queries == 2) return signs_neon<2>(blocks, bits, count, queries);
+  signs_neon<3>(blocks, bits, count, queries);
 }
 
 }  // namespace
@@ -361,7 +386,7 @@ const Kernels& neon_kernels() {
                                       lookup<Neon, uint8_t>,
                                       lookup<Neon, uint16_t>,
                                       find<Neon>,
-                                      signs_neon};
+                                      signs_of_queries};
   return kernels;
 }
 

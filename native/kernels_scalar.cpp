@@ -67,7 +67,7 @@ const Kernels& scalar_kernels() {
                                       nullptr,
                                       nullptr,
                                       nullptr,
-                                      signs};
+                                      signs_of_each<signs>};
   return kernels;
 }
 

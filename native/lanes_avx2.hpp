@@ -186,7 +186,7 @@ constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
           lookup<Avx2, uint8_t>,
           lookup<Avx2, uint16_t>,
           find<Avx2>,
-          signs_avx2};
+          signs_of_each<signs_avx2>};
 }
 
 }  // namespace

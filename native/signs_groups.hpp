@@ -75,7 +75,7 @@ class Prepared {
   float length(size_t q) const { return lengths_[q]; }  // of a query, where the metric is ip
   const Tables& tables(size_t q) const { return tables_[q]; }
 
-  // Keys of groups by their distance, nearly: those that may be visited and some more, the nearest
+  // Keys of groups by their distance less own(q), nearly: those that may be visited and some more, the nearest
   // first, the others in any order.
   uint64_t* visits(size_t q) { return visits_.data() + q * room_; }
   size_t n_visits(size_t q) const { return counts_[q]; }
@@ -106,13 +106,13 @@ class Prepared {
   // The keys of the nearest centres, by distances in whole numbers.
   void find_groups(size_t q, float unit, const int32_t* sums, Least& least) {
     const WholeCenters& centers = model_.wholes;
-    const float own = own_[q], twice = 2 * unit;
+    const float twice = 2 * unit;
     const float* const squares = centers.squares.data();
     const float* const steps = centers.steps.data();
     const size_t count = least.find(
         model_.n_groups,
         [=](size_t i) {
-          return own + (squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
+          return sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
         },
         [](float bound) { return bound; });
     uint64_t* const keys = least.keys();

@@ -77,31 +77,40 @@ struct Beside {
   float spread;    // times |q - c|
 };
 
-// Shows keep(entry, sum, alpha, beta) the wanted ones of the entries begin..end.
+// Shows keep(q, entry, sum, alpha, beta) the entries begin..end that are below the bounds of up to
+// kSignQueries.
 template <class Keep>
 void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t begin, size_t end,
-          const uint8_t* tables, SignBound bound, Keep&& keep) {
-  uint16_t sums[kBlocks * kBlock];
-  SignRun runs[kBlocks];
+          const Beside* besides, const float* bounds, size_t n_queries, Keep&& keep) {
+  uint16_t sums[kSignQueries][kBlocks * kBlock];
+  SignRun runs[kSignQueries][kBlocks];
+  size_t found[kSignQueries];
+  SignQuery queries[kSignQueries];
+  for (size_t q = 0; q < n_queries; ++q)
+    queries[q] = {besides[q].tables.bytes, besides[q].bound_of_sums(bounds[q]), sums[q], runs[q],
+                  found + q};
   const size_t bytes = block_bytes(bits);
   size_t block = begin / kBlock;
   const size_t last = (end + kBlock - 1) / kBlock;
   while (block < last) {
     const size_t count = std::min(kBlocks, last - block);
     const uint8_t* from = blocks + block * bytes;
-    const size_t found = kernels.signs(from, bits, count, tables, bound, sums, runs);
-    for (size_t i = 0; i < found; ++i) {
-      const size_t entry = (block + runs[i].block) * kBlock;
-      uint32_t mask = runs[i].mask;
-      if (entry < begin) mask &= ~uint32_t{0} << (begin - entry);
-      if (end - entry < kBlock) mask &= (uint32_t{1} << (end - entry)) - 1;
-      const uint8_t* at = from + runs[i].block * bytes + 4 * bits;
-      for (; mask != 0; mask &= mask - 1) {
-        const size_t e = static_cast<size_t>(__builtin_ctz(mask));
-        int16_t alpha, beta;
-        std::memcpy(&alpha, at + 2 * e, sizeof alpha);
-        std::memcpy(&beta, at + 2 * (kBlock + e), sizeof beta);
-        keep(entry + e, sums[i * kBlock + e], alpha, std::max<int>(beta, 1));
+    kernels.signs(from, bits, count, queries, n_queries);
+    for (size_t q = 0; q < n_queries; ++q) {
+      for (size_t i = 0; i < found[q]; ++i) {
+        const SignRun run = runs[q][i];
+        const size_t entry = (block + run.block) * kBlock;
+        uint32_t mask = run.mask;
+        if (entry < begin) mask &= ~uint32_t{0} << (begin - entry);
+        if (end - entry < kBlock) mask &= (uint32_t{1} << (end - entry)) - 1;
+        const uint8_t* at = from + run.block * bytes + 4 * bits;
+        for (; mask != 0; mask &= mask - 1) {
+          const size_t e = static_cast<size_t>(__builtin_ctz(mask));
+          int16_t alpha, beta;
+          std::memcpy(&alpha, at + 2 * e, sizeof alpha);
+          std::memcpy(&beta, at + 2 * (kBlock + e), sizeof beta);
+          keep(q, entry + e, sums[q][i * kBlock + e], alpha, std::max<int>(beta, 1));
+        }
       }
     }
     block += count;

@@ -6,16 +6,18 @@
 namespace densehash {
 namespace {
 
-// Queries that are prepared before the first is answered, and that a thread takes at a time.
-constexpr size_t kPrepared = 1024, kQueries = 8;
+// Queries that are answered together at most, and that are prepared together.
+constexpr size_t kTogether = 1024, kQueries = 8;
 // Blocks of the first group that a bound for the others is taken from.
 constexpr size_t kFew = 2;
-// Groups that are visited before vectors are looked at.
-constexpr size_t kFirst = 3;
-// Candidates that wait until they are compared together, and how many are fetched ahead.
-constexpr size_t kWaiting = 16, kAhead = 4;
+// The nearest groups that are visited before vectors are looked at, and before queries share what
+// they read.
+constexpr size_t kFirst = 4, kNear = 6;
+// Candidates that wait until they are compared together, near the query and farther away, and how
+// many are fetched ahead.
+constexpr size_t kWaiting = 16, kMany = 32, kAhead = 4;
 // Bytes of a group that are fetched while the one before is scanned.
-constexpr size_t kFetched = 8192;
+constexpr size_t kFetched = 2048;
 // Groups that are put in order at once.
 constexpr size_t kOrdered = 16;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
@@ -24,7 +26,7 @@ constexpr double kHaste = 4;
 // An entry that may be one of the nearest.
 struct Candidate {
   float estimate, least;  // less what it may be off
-  uint32_t segment, entry;
+  uint32_t segment, row;  // first its entry, which is where its number is read from
 };
 
 struct Found {
@@ -35,7 +37,7 @@ struct Found {
   int64_t order, position;
 };
 
-// Rows that were looked at, for one query after another.
+// Rows that were compared, for one query after another.
 class Seen {
  public:
   void clear() {
@@ -64,7 +66,7 @@ class Seen {
     std::vector<uint64_t> rows;
     for (size_t i = 0; i < rows_.size(); ++i)
       if (rounds_[i] == round_) rows.push_back(rows_[i]);
-    const size_t size = std::max<size_t>(256, 2 * rows_.size());
+    const size_t size = std::max<size_t>(128, 2 * rows_.size());
     rows_.assign(size, 0);
     rounds_.assign(size, 0);
     round_ = 1;
@@ -80,6 +82,27 @@ class Seen {
   size_t count_ = 0;
 };
 
+// What is known of a query's neighbours.
+struct Answer {
+  void clear() {
+    waiting.clear();
+    best.clear();
+    seen.clear();
+    bound = kInfinite;
+    effort = {0, 0, 0};
+  }
+
+  std::vector<Candidate> waiting;
+  std::vector<Found> best;  // a heap, the farthest first
+  Seen seen;
+  float bound = kInfinite;  // an estimate at this or above is not wanted
+  SignEffort effort{};
+  size_t query = 0;
+};
+
+// First each query visits its nearest groups. The other groups come one after the other, each for
+// all queries that visit it, so that it is read once. A query sees its groups in the same order
+// whatever other queries there are.
 template <class Query>
 class Searcher {
  public:
@@ -93,42 +116,110 @@ class Searcher {
     }
   }
 
-  void find(Prepared& prepared, size_t q, const Ranking& ranking, SignEffort& effort) {
-    for (const auto& exact : exact_)
-      if (exact) exact->start(q);
-    best_.clear();
-    waiting_.clear();
-    seen_.clear();
-    bound_ = kInfinite;
-    effort_ = {0, 0, 0};
-    uint64_t* const visits = prepared.visits(q);
-    const size_t n = std::min(prepared.n_visits(q), settings_.probes);
-    size_t ordered = 0;  // so many groups
-    for (size_t i = 0; i < n; ++i) {
-      if (i == ordered) {
-        ordered = std::min(ordered + std::max(kOrdered, ordered / 2), prepared.n_visits(q));
-        order_groups(visits, prepared.n_visits(q), i, ordered);
-      }
-      const float farther = float_of(visits[i]) - float_of(visits[0]);
-      if (farther > limit(i) * std::fabs(bound_)) break;
-      if (i + 1 < ordered) fetch_group(position_of(visits[i + 1]));
-      const float distance = distance_to_center(model_, prepared, q, position_of(visits[i]));
-      const float length =
-          model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
-      const Beside beside{prepared.tables(q), model_.units, distance, settings_.spread * length};
-      for (size_t s = 0; s < segments_.size(); ++s) visit_group(beside, s, position_of(visits[i]));
-      ++effort_.groups;
-      if (i + 1 < kFirst)
-        tighten();
-      else if (waiting_.size() >= kWaiting || i + 1 == kFirst)
-        compare();
+  // For the queries that keys name.
+  template <class Poll>
+  void find(Prepared& prepared, const uint64_t* keys, size_t count, const Ranking& ranking,
+            SignEffort* efforts, Poll&& poll) {
+    if (answers_.size() < count) answers_.resize(count);
+    visits_.clear();
+    for (size_t i = 0; i < count; ++i) {
+      poll();
+      answers_[i].clear();
+      answers_[i].query = position_of(keys[i]);
+      visit_nearest(prepared, i);
     }
-    compare();
-    write(q, ranking);
-    effort = effort_;
+    // Put in the order of groups by counting.
+    starts_.assign(model_.n_groups + 1, 0);
+    for (const Visit& visit : visits_) ++starts_[visit.group + 1];
+    for (size_t group = 0; group < model_.n_groups; ++group) starts_[group + 1] += starts_[group];
+    by_group_.resize(visits_.size());
+    for (const Visit& visit : visits_) by_group_[starts_[visit.group]++] = visit.answer;
+    for (size_t group = 0, begin = 0; group < model_.n_groups; ++group) {
+      for (; begin < starts_[group]; begin += kSignQueries) {
+        poll();
+        visit_together(prepared, group, by_group_.data() + begin,
+                       std::min<size_t>(kSignQueries, starts_[group] - begin));
+      }
+      begin = starts_[group];
+    }
+    for (size_t i = 0; i < count; ++i) {
+      Answer& answer = answers_[i];
+      compare(answer);
+      write(answer, ranking);
+      efforts[answer.query] = answer.effort;
+    }
   }
 
  private:
+  struct Visit {
+    uint32_t group, answer;
+  };
+
+  // Notes the groups that are left.
+  void visit_nearest(Prepared& prepared, size_t number) {
+    Answer& answer = answers_[number];
+    uint64_t* const visits = prepared.visits(answer.query);
+    const size_t n_visits = prepared.n_visits(answer.query);
+    size_t ordered = 0;  // so many groups
+    for (size_t i = 0; i < std::min(n_visits, settings_.probes); ++i) {
+      if (i == ordered) {
+        ordered = std::min(ordered + std::max(kOrdered, ordered / 2), n_visits);
+        order_groups(visits, n_visits, i, ordered);
+      }
+      const float farther = float_of(visits[i]) - float_of(visits[0]);
+      if (farther > limit(i) * std::fabs(answer.bound)) break;
+      const size_t group = position_of(visits[i]);
+      ++answer.effort.groups;
+      if (i >= kNear && answer.bound < kInfinite) {
+        visits_.push_back({static_cast<uint32_t>(group), static_cast<uint32_t>(number)});
+        continue;
+      }
+      if (i + 1 < ordered) fetch_group(position_of(visits[i + 1]));
+      Answer* const alone = &answer;
+      const Beside beside = beside_of(prepared, answer.query, group);
+      for (size_t s = 0; s < segments_.size(); ++s) {
+        Range entries = range(segments_[s], group);
+        answer.effort.entries += static_cast<int32_t>(entries.end - entries.begin);
+        if (answer.bound == kInfinite) {
+          const size_t few =
+              std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
+          scan_entries(&alone, &beside, 1, s, {entries.begin, few});
+          tighten(answer);
+          entries.begin = few;
+        }
+        scan_entries(&alone, &beside, 1, s, entries);
+      }
+      if (i + 1 < kFirst)
+        tighten(answer);
+      else if (answer.waiting.size() >= kWaiting || i + 1 == kFirst || i + 1 == kNear)
+        compare(answer);
+    }
+  }
+
+  void visit_together(const Prepared& prepared, size_t group, const uint32_t* numbers,
+                      size_t n) {
+    Answer* answers[kSignQueries];
+    Beside besides[kSignQueries];
+    for (size_t i = 0; i < n; ++i) {
+      answers[i] = &answers_[numbers[i]];
+      besides[i] = beside_of(prepared, answers[i]->query, group);
+    }
+    for (size_t s = 0; s < segments_.size(); ++s) {
+      const Range entries = range(segments_[s], group);
+      for (size_t i = 0; i < n; ++i)
+        answers[i]->effort.entries += static_cast<int32_t>(entries.end - entries.begin);
+      scan_entries(answers, besides, n, s, entries);
+    }
+    for (size_t i = 0; i < n; ++i)
+      if (answers[i]->waiting.size() >= kMany) compare(*answers[i]);
+  }
+
+  Beside beside_of(const Prepared& prepared, size_t q, size_t group) const {
+    const float distance = distance_to_center(model_, prepared, q, group);
+    const float length = model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
+    return {prepared.tables(q), model_.units, distance, settings_.spread * length};
+  }
+
   // See SignSettings::stop.
   float limit(size_t i) {
     while (limits_.size() <= i)
@@ -162,35 +253,39 @@ class Searcher {
     for (size_t at = 0; at < model_.width; at += 16) __builtin_prefetch(center + at);
   }
 
-  void visit_group(const Beside& beside, size_t s, size_t group) {
-    const Range entries = range(segments_[s], group);
+  void scan_entries(Answer* const* answers, const Beside* besides, size_t n, size_t s,
+                    Range entries) {
     if (entries.begin == entries.end) return;
-    effort_.entries += static_cast<int32_t>(entries.end - entries.begin);
-    size_t from = entries.begin;
-    if (bound_ == kInfinite) {
-      from = std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
-      scan_entries(beside, s, entries.begin, from);
-      tighten();
-    }
-    if (from < entries.end) scan_entries(beside, s, from, entries.end);
-  }
-
-  void scan_entries(const Beside& beside, size_t s, size_t begin, size_t end) {
     const SignSegment& segment = segments_[s];
-    scan(kernels_, segment.blocks, model_.bits, begin, end, beside.tables.bytes,
-         beside.bound_of_sums(bound_), [&](size_t entry, unsigned sum, int alpha, int beta) {
-           const float estimate = beside.estimate(sum, alpha, beta);
-           const float least = alpha == -32768 ? -kInfinite : estimate - beside.slack(beta);
-           if (!(least < bound_)) return;
+    float bounds[kSignQueries];
+    size_t before[kSignQueries];
+    for (size_t i = 0; i < n; ++i) {
+      bounds[i] = answers[i]->bound;
+      before[i] = answers[i]->waiting.size();
+    }
+    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, bounds, n,
+         [&](size_t i, size_t entry, unsigned sum, int alpha, int beta) {
+           const float estimate = besides[i].estimate(sum, alpha, beta);
+           const float least = alpha == -32768 ? -kInfinite : estimate - besides[i].slack(beta);
+           if (!(least < bounds[i])) return;
            __builtin_prefetch(segment.rows + entry);
-           if (segment.allowed != nullptr && !segment.allowed[rank(segment, row(segment, entry))])
-             return;
-           waiting_.push_back(
+           answers[i]->waiting.push_back(
                {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry)});
          });
+    for (size_t i = 0; i < n; ++i) {
+      std::vector<Candidate>& waiting = answers[i]->waiting;
+      size_t kept = before[i];
+      for (size_t j = kept; j < waiting.size(); ++j) {
+        waiting[kept] = waiting[j];
+        const size_t row = row_of(segment, waiting[j].row);
+        waiting[kept].row = static_cast<uint32_t>(row);
+        kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
+      }
+      waiting.resize(kept);
+    }
   }
 
-  static size_t row(const SignSegment& segment, size_t entry) {
+  static size_t row_of(const SignSegment& segment, size_t entry) {
     const uint32_t row = read_once(segment.rows + entry);
     if (row >= segment.n_rows) throw std::runtime_error("a row number is beyond the last row");
     return row;
@@ -204,60 +299,70 @@ class Searcher {
 
   // A bound from estimates, before anything is compared: the k-th best. Where rows come twice, the
   // 2k-th best after the first group.
-  void tighten() {
-    const bool is_twice = has_twins_ && (effort_.groups > 0 || model_.n_groups == 1);
+  void tighten(Answer& answer) {
+    const bool is_twice = has_twins_ && (answer.effort.groups > 1 || model_.n_groups == 1);
     const size_t n = is_twice ? 2 * settings_.k : settings_.k;
-    if (waiting_.size() < n) return;
+    std::vector<Candidate>& waiting = answer.waiting;
+    if (waiting.size() < n) return;
     estimates_.clear();
-    for (const Candidate& c : waiting_) estimates_.push_back(c.estimate);
+    for (const Candidate& c : waiting) estimates_.push_back(c.estimate);
     const auto last = estimates_.begin() + static_cast<ptrdiff_t>(n - 1);
     std::nth_element(estimates_.begin(), last, estimates_.end());
-    bound_ = std::min(bound_, std::nextafter(*last, kInfinite));  // these are wanted themselves
-    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
-                                  [&](const Candidate& c) { return !(c.least < bound_); }),
-                   waiting_.end());
+    const float bound = std::nextafter(*last, kInfinite);  // these are wanted themselves
+    answer.bound = std::min(answer.bound, bound);
+    waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
+                                 [&](const Candidate& c) { return !(c.least < answer.bound); }),
+                  waiting.end());
   }
 
   // Compares those that may still be among the k nearest, likely ones first.
-  void compare() {
+  void compare(Answer& answer) {
+    const std::vector<Candidate>& waiting = answer.waiting;
+    const size_t k = settings_.k;
     keys_.clear();
-    for (size_t i = 0; i < waiting_.size(); ++i)
-      if (waiting_[i].least < bound_)
-        keys_.push_back(make_float_key(sortable(waiting_[i].estimate), i));
+    for (size_t i = 0; i < waiting.size(); ++i)
+      if (waiting[i].least < answer.bound)
+        keys_.push_back(make_float_key(sortable(waiting[i].estimate), i));
     std::sort(keys_.begin(), keys_.end());
-    rows_.resize(keys_.size());
+    for (const auto& exact : exact_)
+      if (exact) exact->start(answer.query);
     size_t fetched = 0;
     for (size_t i = 0; i < keys_.size(); ++i) {
       for (; fetched < std::min(i + kAhead, keys_.size()); ++fetched) {
-        const Candidate& next = waiting_[position_of(keys_[fetched])];
-        if (best_.size() == settings_.k && !(next.least < bound_)) continue;
-        rows_[fetched] = row(segments_[next.segment], next.entry);
-        if (exact_[next.segment]) exact_[next.segment]->fetch(rows_[fetched]);
+        const Candidate& next = waiting[position_of(keys_[fetched])];
+        if (answer.best.size() == k && !(next.least < answer.bound)) continue;
+        if (exact_[next.segment]) exact_[next.segment]->fetch(next.row);
+        const uint32_t* const ranks = segments_[next.segment].ranks;
+        if (ranks != nullptr) __builtin_prefetch(ranks + next.row);
       }
-      const Candidate& candidate = waiting_[position_of(keys_[i])];
-      if (best_.size() < settings_.k || candidate.least < bound_) compare(candidate, rows_[i]);
+      const Candidate& candidate = waiting[position_of(keys_[i])];
+      if (answer.best.size() < k || candidate.least < answer.bound) compare(answer, candidate);
     }
-    waiting_.clear();
+    answer.waiting.clear();
   }
 
-  void compare(const Candidate& candidate, size_t row) {
+  void compare(Answer& answer, const Candidate& candidate) {
+    const size_t row = candidate.row;
     const SignSegment& segment = segments_[candidate.segment];
-    if (has_twins_ && !seen_.add(uint64_t{candidate.segment} << 32 | row)) return;
-    ++effort_.vectors;
+    std::vector<Found>& best = answer.best;
+    const int64_t position = segment.first + static_cast<int64_t>(row);
+    if (has_twins_ && !answer.seen.add(uint64_t{candidate.segment} << 32 | row)) return;
+    ++answer.effort.vectors;
     const Exact* exact = exact_[candidate.segment].get();
     const float distance = exact ? exact->distance(row) : from_estimate(candidate.estimate);
-    if (best_.size() == settings_.k && distance > best_.front().distance) return;
+    const bool is_full = best.size() == settings_.k;
+    if (is_full && distance > best.front().distance) return;
     const Found found{distance, segment.first + static_cast<int64_t>(rank(segment, row)),
-                      segment.first + static_cast<int64_t>(row)};
-    if (best_.size() == settings_.k) {
-      if (!(found < best_.front())) return;
-      std::pop_heap(best_.begin(), best_.end());
-      best_.back() = found;
+                      position};
+    if (is_full) {
+      if (!(found < best.front())) return;
+      std::pop_heap(best.begin(), best.end());
+      best.back() = found;
     } else {
-      best_.push_back(found);
+      best.push_back(found);
     }
-    std::push_heap(best_.begin(), best_.end());
-    if (best_.size() == settings_.k) bound_ = to_estimate(best_.front().distance);
+    std::push_heap(best.begin(), best.end());
+    if (best.size() == settings_.k) answer.bound = to_estimate(best.front().distance);
   }
 
   // Estimates are squared distances; for cosine of rows of length 1, for ip twice the distance.
@@ -269,14 +374,15 @@ class Searcher {
     return model_.metric == Metric::l2 ? distance * distance : 2 * distance;
   }
 
-  void write(size_t q, const Ranking& ranking) {
-    std::sort_heap(best_.begin(), best_.end());
-    float* distances = ranking.distances + q * ranking.k;
-    int64_t* positions = ranking.positions + q * ranking.k;
-    const size_t n = best_.size();
+  void write(Answer& answer, const Ranking& ranking) const {
+    std::vector<Found>& best = answer.best;
+    std::sort_heap(best.begin(), best.end());
+    float* distances = ranking.distances + answer.query * ranking.k;
+    int64_t* positions = ranking.positions + answer.query * ranking.k;
+    const size_t n = best.size();
     for (size_t i = 0; i < n; ++i) {
-      distances[i] = best_[i].distance;
-      positions[i] = best_[i].position;
+      distances[i] = best[i].distance;
+      positions[i] = best[i].position;
     }
     std::fill(distances + n, distances + ranking.k, kInfinite);
     std::fill(positions + n, positions + ranking.k, int64_t{-1});
@@ -289,14 +395,11 @@ class Searcher {
   std::vector<std::unique_ptr<Exact>> exact_;
   bool has_twins_ = false;
   std::vector<float> limits_;  // see SignSettings::stop
-  std::vector<Candidate> waiting_;
+  std::vector<Answer> answers_;
+  std::vector<Visit> visits_;
+  std::vector<uint32_t> starts_, by_group_;  // the answers that visit a group
   std::vector<float> estimates_;
   std::vector<uint64_t> keys_;
-  std::vector<size_t> rows_;
-  std::vector<Found> best_;  // a heap, the farthest first
-  Seen seen_;
-  float bound_ = kInfinite;  // an estimate at this or above is not wanted
-  SignEffort effort_{};
 };
 
 }  // namespace
@@ -318,8 +421,8 @@ void search_signs(const Kernels& kernels, const SignModel& model,
                   const std::vector<SignSegment>& segments, const Query* queries, size_t n_queries,
                   const SignSettings& settings, Control& control, const Ranking& ranking,
                   SignEffort* efforts) {
-  for (size_t first = 0; first < n_queries; first += kPrepared) {
-    const size_t count = std::min(kPrepared, n_queries - first);
+  for (size_t first = 0; first < n_queries; first += kTogether) {
+    const size_t count = std::min(kTogether, n_queries - first);
     const Query* here = queries + first * model.width;
     const Ranking to{ranking.distances + first * ranking.k, ranking.positions + first * ranking.k,
                      ranking.k};
@@ -341,16 +444,15 @@ void search_signs(const Kernels& kernels, const SignModel& model,
       order[q] = uint64_t{position_of(prepared.visits(q)[0])} << 32 | q;
     std::sort(order.begin(), order.end());
     std::vector<std::unique_ptr<Searcher<Query>>> searchers(n_workers);
-    control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
+    const size_t each = (count + n_workers - 1) / n_workers;
+    control.run(n_workers, n_workers, [&](size_t task, size_t worker) {
+      if (task * each >= count) return;
       if (!searchers[worker])
         searchers[worker] =
             std::make_unique<Searcher<Query>>(kernels, model, segments, here, settings);
-      const size_t end = std::min((task + 1) * kQueries, count);
-      for (size_t i = task * kQueries; i < end; ++i) {
-        control.poll(worker);
-        const size_t q = position_of(order[i]);
-        searchers[worker]->find(prepared, q, to, efforts[first + q]);
-      }
+      searchers[worker]->find(prepared, order.data() + task * each,
+                              std::min(each, count - task * each), to, efforts + first,
+                              [&] { control.poll(worker); });
     });
   }
 }

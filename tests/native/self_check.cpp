@@ -101,8 +101,19 @@ bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
                                 SignBound{any(), any(), any()}, SignBound{any(), any(), any()}}) {
     std::vector<uint16_t> sums(count * kBlock);
     std::vector<SignRun> runs(count);
-    const size_t found = kernels.signs(blocks.data(), bits, count, tables.data(), bound,
-                                       sums.data(), runs.data());
+    // Others beside, with other tables and bounds, change nothing.
+    const std::vector<uint8_t> zeros(tables.size());
+    std::vector<uint16_t> other_sums(count * kBlock);
+    std::vector<SignRun> other_runs(count);
+    size_t found, other;
+    const SignQuery asked{tables.data(), bound, sums.data(), runs.data(), &found};
+    const SignQuery beside{zeros.data(), SignBound{any(), any(), any()}, other_sums.data(),
+                           other_runs.data(), &other};
+    const size_t place = random() % kSignQueries, n = place + 1 + random() % (kSignQueries - place);
+    SignQuery queries[kSignQueries];
+    std::fill(queries, queries + kSignQueries, beside);
+    queries[place] = asked;
+    kernels.signs(blocks.data(), bits, count, queries, n);
     size_t next = 0;
     for (size_t b = 0; b < count; ++b) {
       const uint8_t* block = blocks.data() + b * block_bytes(bits);

@@ -22,7 +22,7 @@ __all__ = ["RECALLS", "Searches", "Setting", "calibrated"]
 
 RECALLS = (0.9, 0.95, 0.99, 0.995)
 
-_SPREADS = tuple(0.01 * 2 ** (i / 2) for i in range(14))  # 0.01 to 0.9
+_SPREADS = tuple(0.01 * 2 ** (i / 3) for i in range(20))  # 0.01 to 0.8
 _STOP = 64.0  # at which spreads are compared
 _STOPS = tuple(float(round(8 * 2 ** (i / 2))) for i in range(40))
 _NOTHING = 5e-4  # what recall grows by when more is no use
@@ -31,7 +31,7 @@ _MORE = 1.15  # times the stop, where a recall was not reached
 _SURE = 1.0
 # Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
 # numbers. Only how they compare matters.
-_GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 150.0, 0.6, 0.011, 100.0, 0.3
+_GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 250.0, 0.4, 0.009, 150.0, 1.0
 
 
 class Searches(Protocol):
@@ -124,18 +124,26 @@ def calibrated(
     by_spread: list[tuple[float, _Measured]] = []
     for spread in _SPREADS:
         by_spread.append((spread, trial(spread, _STOP)))
-        if len(by_spread) > 2 and by_spread[-1][1].recall < by_spread[-3][1].recall + _NOTHING:
+        if _is_flat(by_spread):
             break
+    enough = by_spread[-1][1].recall - 2 * _NOTHING
+    while len(by_spread) > 1 and by_spread[-2][1].recall >= enough:
+        by_spread.pop()
     widest = by_spread[-1][0]
     by_stop: list[tuple[float, _Measured]] = []
     for stop in _STOPS:
         by_stop.append((stop, trial(widest, stop)))
         measured = by_stop[-1][1]
-        if measured.recall - _SURE * measured.error >= (1 + max(recalls)) / 2:
+        if measured.recall - _SURE * measured.error >= max(recalls):
             break
-        if stop > trial.everything:
+        if stop > trial.everything or _is_flat(by_stop):
             break
     return tuple(_cheapest(trial, recall, by_spread, by_stop) for recall in recalls)
+
+
+def _is_flat(tried: list[tuple[float, _Measured]]) -> bool:
+    """Whether the last steps gained next to nothing."""
+    return len(tried) > 3 and tried[-1][1].recall < tried[-4][1].recall + _NOTHING
 
 
 def _cheapest(
@@ -161,14 +169,17 @@ def _cheapest(
         if best is None or cost < best[0]:
             best = (cost, spread, float(np.exp(log)))
     _, spread, stop = best or (0.0, by_spread[-1][0], by_stop[-1][0])
+    tried: list[tuple[float, _Measured]] = []
     while True:
         measured = trial(spread, stop)
+        tried.append((stop, measured))
         if measured.recall - _SURE * measured.error >= recall or measured.recall == 1:
             break
-        if stop <= trial.everything:
+        if not _is_flat(tried):
             stop *= _MORE
-        elif spread < _SPREADS[-1]:
-            spread *= _MORE
+        elif spread < by_spread[-1][0]:
+            spread = by_spread[-1][0]
+            tried = []
         else:
             break
     # Some more than any of these queries needed, for those that are harder.
@@ -204,7 +215,7 @@ class _Trial:
 
     def _measure(self, spread: float, stop: float) -> _Measured:
         k = self._k + (self._own is not None)
-        probes = min(self.n_groups, int(np.ceil(stop)))
+        probes = int(min(self.n_groups, np.ceil(stop)))
         distances, positions, efforts = self._searcher.search(
             self._queries, k, probes, spread, stop, None, n_threads(), ""
         )
