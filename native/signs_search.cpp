@@ -134,13 +134,18 @@ class Searcher {
     for (size_t group = 0; group < model_.n_groups; ++group) starts_[group + 1] += starts_[group];
     by_group_.resize(visits_.size());
     for (const Visit& visit : visits_) by_group_[starts_[visit.group]++] = visit.answer;
-    for (size_t group = 0, begin = 0; group < model_.n_groups; ++group) {
-      for (; begin < starts_[group]; begin += kSignQueries) {
+    groups_.clear();
+    for (size_t group = 0, begin = 0; group < model_.n_groups; begin = starts_[group++])
+      if (begin < starts_[group]) groups_.push_back(group);
+    size_t begin = 0;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (i + 1 < groups_.size()) fetch_group(groups_[i + 1]);
+      const size_t end = starts_[groups_[i]];
+      for (; begin < end; begin += std::min(kSignQueries, end - begin)) {
         poll();
-        visit_together(prepared, group, by_group_.data() + begin,
-                       std::min<size_t>(kSignQueries, starts_[group] - begin));
+        visit_together(prepared, groups_[i], by_group_.data() + begin,
+                       std::min(kSignQueries, end - begin));
       }
-      begin = starts_[group];
     }
     for (size_t i = 0; i < count; ++i) {
       Answer& answer = answers_[i];
@@ -398,6 +403,7 @@ class Searcher {
   std::vector<Answer> answers_;
   std::vector<Visit> visits_;
   std::vector<uint32_t> starts_, by_group_;  // the answers that visit a group
+  std::vector<size_t> groups_;               // that are visited
   std::vector<float> estimates_;
   std::vector<uint64_t> keys_;
 };
