@@ -520,12 +520,8 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
     "stop of text": (setting("stop", lambda _: "far"), "stop must be"),
     "another shift": (setting("shift", put(0, 99)), "another shift"),
     "infinite shift": (setting("shift", put(0, np.inf)), "shift"),
-    "order beyond": (setting("center_order", put(0, 99)), "once"),
-    "order twice": (setting("center_order", np.zeros_like), "once"),
-    "short order": (setting("center_order", lambda a: a[:-1]), "center_order must be"),
-    "center signs": (setting("center_signs", lambda a: a[:, :-4]), "center_signs must be"),
     "NaN steps": (changed("decoder", steps=np.full(32, np.nan, np.float32)), "steps of a dec"),
-    "steps of zero": (changed("center_decoder", steps=np.zeros(128, np.float32)), "steps of a"),
+    "steps of zero": (changed("decoder", steps=np.zeros(32, np.float32)), "steps of a"),
     "long steps": (changed("decoder", steps=np.ones(33, np.float32)), "steps must be"),
     "NaN alpha": (changed("decoder", alpha=float("nan")), "alpha must be"),
     "no beta": (changed("decoder", beta=0), "beta must be"),
@@ -584,7 +580,7 @@ def test_rows_beyond_the_last_and_wild_signs(kind: str) -> None:
 
 def test_damage_is_found(tmp_path: Path) -> None:
     build("grouped", rows(900)).save(tmp_path / "a")
-    for name in ("signs", "entry_rows", "entry_limits", "center_signs", "decoder.whole", "shift"):
+    for name in ("signs", "entry_rows", "entry_limits", "decoder.whole", "shift"):
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         file = min((tmp_path / "b").glob(f"*.{name}.npy"))

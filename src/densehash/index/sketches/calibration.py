@@ -92,7 +92,7 @@ def calibrated(
     ----------
     model : what the searcher was made from
     searcher : what ``model.searcher`` returned
-    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoders and centres
+    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoder and centres
         were not learnt from
     truth : int (n, at least k), the positions of the true neighbours, nearest first, -1 where
         there are fewer; or float (n, at least k), their distances, infinite where there are fewer
@@ -204,7 +204,7 @@ class _Trial:
         self.everything = 64.0 * self.n_groups
         self._searcher, self._queries, self._k, self._own = searcher, queries, k, own
         self._truth = truth
-        self._entry = _ENTRY + _ENTRY_BIT * model.of_rows.n_bits
+        self._entry = _ENTRY + _ENTRY_BIT * model.decoder.n_bits
         self._vector = _VECTOR + _VECTOR_NUMBER * model.centers.shape[1]
         self._known: dict[tuple[float, float], _Measured] = {}
 

@@ -27,9 +27,9 @@ from densehash.index.segment import Segment
 from densehash.index.sketches import entries
 from densehash.index.sketches.decoder import Decoder
 from densehash.index.sketches.entries import ByRow, Entries, SignModel
-from densehash.index.sketches.sketch import Candidates, Column, Sketch
+from densehash.index.sketches.sketch import Column, Sketch
 from densehash.index.stored import check_stored
-from densehash.index.visits import Allowed, Visits
+from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 from densehash.source import Source
@@ -39,7 +39,7 @@ __all__ = ["MOST_BITS", "SignQueries", "SignSettings", "Signs", "check_bits", "n
 MOST_BITS = 1024
 """Signs of a row."""
 
-_SAMPLE = 16_384  # residuals to learn decoders from; more make no difference that can be seen
+_SAMPLE = 16_384  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -134,7 +134,7 @@ class Signs(Sketch):
         kind : flat or grouped
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" or "ip"
-        random_state : draws rows to learn from, rotations, and an order of the centres
+        random_state : draws rows to learn from, and a rotation
         """
         n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 else 1
         sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
@@ -146,7 +146,7 @@ class Signs(Sketch):
             shift = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
             centers = np.zeros((1, len(shift)), np.float32)
         relative = _relative(sample, shift)
-        if n_copies == 2:  # decoders see both residuals of a row
+        if n_copies == 2:  # the decoder sees both residuals of a row
             second = entries.second_groups(relative, labels, centers)
             relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, second])
         model = SignModel.learn(relative, labels, centers, shift, n_bits, metric, random_state)
@@ -162,7 +162,7 @@ class Signs(Sketch):
     @property
     def n_bits(self) -> int:
         """Signs of an entry."""
-        return self.model.of_rows.n_bits
+        return self.model.decoder.n_bits
 
     @property
     def n_groups(self) -> int:
@@ -190,7 +190,7 @@ class Signs(Sketch):
         return {"bits": self.n_bits, "groups_a_row": self.n_copies, **asdict(self.how)}
 
     def settings(self) -> Mapping[str, Any]:
-        """Decoders, the centres as entries, and how far a search looks."""
+        """The decoder, and how far a search looks."""
         model = self.model
         return {
             "sketch": self.name,
@@ -198,10 +198,7 @@ class Signs(Sketch):
                 "groups_a_row": self.n_copies,
                 **asdict(self.how),
                 "shift": model.shift,
-                "decoder": _content_of(model.of_rows),
-                "center_decoder": _content_of(model.of_centers),
-                "center_signs": model.center_blocks,
-                "center_order": model.center_order,
+                "decoder": _content_of(model.decoder),
             },
         }
 
@@ -221,22 +218,9 @@ class Signs(Sketch):
                 raise FileError("the centers and the signs are relative to another shift")
         if not bool(np.isfinite(shift).all() and np.isfinite(centers).all()):
             raise FileError("the shift or the centers are not finite")
-        g, center_bits = len(centers), entries.CENTER_BITS
-        blocks, order = stored["center_signs"], stored["center_order"]
-        check_stored(blocks, "center_signs", np.uint8, (-(-g // 32), 4 * center_bits + 128))
-        check_stored(order, "center_order", np.uint32, (g,))
-        if not np.array_equal(np.sort(order), np.arange(g)):
-            raise FileError("the order of the centers does not have each of them once")
-        metric = content["metric"]
-        model = SignModel(
-            shift,
-            centers,
-            _decoder_from(stored["decoder"], n_bits, d, metric),
-            _decoder_from(stored["center_decoder"], center_bits, d, metric),
-            blocks,
-            order,
-        )
-        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, g))
+        decoder = _decoder_from(stored["decoder"], n_bits, d, content["metric"])
+        model = SignModel(shift, centers, decoder)
+        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, len(centers)))
         how = SignSettings(*(check_positive(stored[name], name) for name in ("spread", "stop")))
         return cls(model, n_copies, how)
 
@@ -342,38 +326,6 @@ class Signs(Sketch):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_searchers": {}}  # native, and of this process
-
-    def nearest(
-        self,
-        segment: Segment,
-        prepared: Prepared,
-        visits: Visits,
-        allowed: Allowed,
-        n: int,
-        *,
-        ordered: bool,
-        n_threads: int,
-    ) -> Candidates:
-        """Nothing asks for candidates alone: see :meth:`at_once`."""
-        raise NotImplementedError
-
-    def within(
-        self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
-    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Distances are estimates: what is within a radius is found among the nearest."""
-        raise NotImplementedError
-
-    def reranked(
-        self,
-        segment: Segment,
-        prepared: Prepared,
-        positions: NDArray[np.int64],
-        k: int,
-        *,
-        n_threads: int,
-    ) -> Candidates:
-        """There is no other way without vectors than the estimate."""
-        raise NotImplementedError
 
     def equal(
         self,

@@ -199,6 +199,17 @@ class Sketch(ABC):
         return None
 
     @abstractmethod
+    def equal(
+        self,
+        segment: Segment,
+        positions: NDArray[np.int64],
+        prepared: Prepared,
+        queries: NDArray[np.intp],
+    ) -> NDArray[np.bool_]:
+        """Whether rows look the same as the queries of some numbers, (m,) each."""
+
+    # --- the steps, of a sketch that does not do all at once --------------------------------------
+
     def nearest(
         self,
         segment: Segment,
@@ -222,8 +233,8 @@ class Sketch(ABC):
         ordered : whether they must come in that order
         n_threads : how many threads look
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def within(
         self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
@@ -231,8 +242,8 @@ class Sketch(ABC):
 
         Positions at one distance come in any order.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def reranked(
         self,
         segment: Segment,
@@ -246,13 +257,4 @@ class Sketch(ABC):
 
         Distances are float32, and infinite where there are fewer.
         """
-
-    @abstractmethod
-    def equal(
-        self,
-        segment: Segment,
-        positions: NDArray[np.int64],
-        prepared: Prepared,
-        queries: NDArray[np.intp],
-    ) -> NDArray[np.bool_]:
-        """Whether rows look the same as the queries of some numbers, (m,) each."""
+        raise NotImplementedError
