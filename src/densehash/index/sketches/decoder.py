@@ -26,7 +26,7 @@ from densehash import _native
 from densehash.hashers.itq import random_rotation
 from densehash.parallel import n_threads, one_blas_thread
 
-__all__ = ["Decoder", "learn_decoder"]
+__all__ = ["Decoder", "learn_decoder", "signs_of"]
 
 _ROUNDS = 6  # of descent and least squares: more change nothing that can be seen
 _SWEEPS_LEARNING = 2
@@ -157,7 +157,7 @@ def learn_decoder(
         zeros = np.zeros(len(rows), np.uint32)
         for _ in range(_ROUNDS):
             codes, _ = _encode(matrix, residuals, zeros, here, products, _SWEEPS_LEARNING)
-            matrix = _least_squares(_signs_of(codes), residuals)
+            matrix = _least_squares(signs_of(codes), residuals)
     steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
     whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
     decoder = Decoder(whole, steps, 1.0, 1.0, metric)
@@ -217,7 +217,14 @@ def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.where(np.isnan(betas) | (betas == 0), np.float32(np.inf), betas)
 
 
-def _signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+def signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Signs as numbers.
+
+    Examples
+    --------
+    >>> signs_of(np.array([[1]], np.uint8))
+    array([[ 1., -1., -1., -1., -1., -1., -1., -1.]], dtype=float32)
+    """
     signs: NDArray[Any] = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
     return signs * 2 - 1
 
