@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
+from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
     check_new,
@@ -606,9 +606,19 @@ class Index:
 2.828427], dtype=float32))
         """
         state = self._state
+        wanted = check_k(k)
+        others = (candidates, metric, filter, radius, probes)
+        if (
+            type(Q) is np.ndarray
+            and exclude_self is False
+            and rerank == "auto"
+            and not any(one is not None for one in others)
+        ):
+            plain = plain_hits(state, Q, wanted, recall, n_threads)
+            if plain is not None:
+                return plain
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
-        wanted = check_k(k)
         limit = None if radius is None else check_radius(radius, how, state)
         own = self._check_own(exclude_self, len(asked))
         reach = reach_of(state, recall, probes)
