@@ -50,9 +50,9 @@ def n_bits_for(n_features: int) -> int:
     Examples
     --------
     >>> n_bits_for(100), n_bits_for(960)
-    (128, 256)
+    (128, 224)
     """
-    return 128 if n_features <= _WIDE else 256
+    return 128 if n_features <= _WIDE else 224
 
 
 class SignQueries(Prepared):
