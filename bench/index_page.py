@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hashers import Fact
 from index_peers import K
-from index_results import Race, Results, SetResults, front, title
+from index_results import Demand, Race, Results, SetResults, front, title
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as ConsoleTable
 
@@ -56,7 +56,9 @@ FACT_COLUMNS = (Column("what"), Column("measured"), Column("required"), Column("
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """Those of each set, and last the facts of none."""
+    """What was asked for on all sets, those of each set, and last the facts of none."""
+    if len(results.sets) > 1:
+        yield overview(results)
     for each in results.sets.values():
         yield from set_tables(each)
     if facts := list(results.facts()):
@@ -65,12 +67,30 @@ def tables(results: Results) -> Iterator[Table]:
 
 def set_tables(results: SetResults) -> Iterator[Table]:
     name = results.vectors.name
-    if facts := list(results.facts()):
+    if facts := [demand.fact for demand in results.demands()]:
         yield facts_of(facts, f"{name}-targets", f"{set_title(results)}: what was asked for")
     for race in results.races:
         yield race_of(race, results)
     if results.measured:
         yield costs_of(results)
+
+
+def overview(results: Results) -> Table:
+    """A line for each thing that was asked for, a column for each set."""
+    of_sets = [{each.what: each for each in one.demands()} for one in results.sets.values()]
+    lines = dict.fromkeys(what for demands in of_sets for what in demands)
+    return Table(
+        "overview",
+        "What was asked for on all sets; what was required in brackets",
+        (Column("what"), *(Column(one.vectors.title) for one in results.sets.values())),
+        tuple((what, *(brief(demands.get(what)) for demands in of_sets)) for what in lines),
+    )
+
+
+def brief(demand: Demand | None) -> str:
+    if demand is None:
+        return ""
+    return f"{demand.figure} ({demand.required})" + ("" if demand.met else " NO")
 
 
 def set_title(results: SetResults) -> str:
@@ -164,7 +184,7 @@ def for_console(table: Table) -> ConsoleTable:
         right = column.digits is not None
         made.add_column(column.title, justify="right" if right else "left", no_wrap=True)
     for line in texts(table):
-        made.add_row(*line, style="bold red" if line[-1] == "NO" else None)
+        made.add_row(*line, style="bold red" if line[-1].endswith("NO") else None)
     return made
 
 
@@ -179,7 +199,8 @@ def for_markdown(table: Table) -> str:
 
 
 def page(results: Results, about: dict[str, str]) -> Page:
-    sections = [
+    sections = [Section("All sets", (overview(results),))] if len(results.sets) > 1 else []
+    sections += [
         Section(set_title(each), (*set_figures(each), *set_tables(each)))
         for each in results.sets.values()
     ]
