@@ -78,9 +78,7 @@ class Signs {
   using Ranks = std::optional<Input<uint32_t, 1>>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
-        const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, const Bytes& center_blocks,
-        const Input<uint32_t, 1>& center_order, float alpha, float beta, float /*center_alpha*/,
-        float /*center_beta*/)
+        const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, float alpha, float beta)
       : shift_(shift), steps_(steps), centers_(centers) {
     model_.metric = metric_named(metric);
     model_.width = centers.shape(1);
@@ -89,22 +87,18 @@ class Signs {
     model_.centers = centers.data();
     model_.steps = steps.data();
     model_.units = {alpha, beta};
-    const size_t center_bits = bits_of(center_blocks), columns = matrix.shape(0);
+    model_.bits = matrix.shape(0);
     expect(shift.shape(0) == model_.width && matrix.shape(1) == model_.width,
            "the widths do not agree");
     expect(model_.n_groups > 0, "there is no group");
-    expect(columns > center_bits && columns % 8 == 0 && steps.shape(0) == columns,
+    expect(model_.bits > 0 && model_.bits % 8 == 0 && steps.shape(0) == model_.bits,
            "the matrix has a wrong shape");
-    model_.bits = columns - center_bits;
     model_.padded_width = (model_.width + 15) / 16 * 16;
-    matrix_.resize(columns * model_.padded_width);
-    for (size_t row = 0; row < columns; ++row)
+    matrix_.resize(model_.bits * model_.padded_width);
+    for (size_t row = 0; row < model_.bits; ++row)
       std::copy_n(matrix.data() + row * model_.width, model_.width,
                   matrix_.data() + row * model_.padded_width);
     model_.matrix = matrix_.data();
-    expect(center_order.shape(0) == model_.n_groups, "the order of centers has a wrong shape");
-    expect(center_blocks.shape(0) == (model_.n_groups + kBlock - 1) / kBlock,
-           "the blocks of centers have a wrong shape");
     model_.wholes = {centers.data(), model_.n_groups, model_.width, model_.metric};
   }
 
@@ -202,10 +196,8 @@ void bind_signs(nb::module_& module) {
   module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
   nb::class_<Signs>(module, "Signs")
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
-                    const Input<int8_t, 2>&, const Input<float, 1>&, const Bytes&,
-                    const Input<uint32_t, 1>&, float, float, float, float>(),
-           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "center_blocks"_a,
-           "center_order"_a, "alpha"_a, "beta"_a, "center_alpha"_a, "center_beta"_a)
+                    const Input<int8_t, 2>&, const Input<float, 1>&, float, float>(),
+           "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "alpha"_a, "beta"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a)
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,

@@ -557,8 +557,13 @@ def test_tuning_finds_the_fewest_candidates(blobs: NDArray[np.float32]) -> None:
     index = Index.build(X, hasher="itq", n_bits=16, random_state=0)
     n = index.tune(asked, recall=0.8).candidates
     assert n is not None
-    assert recall_of(index, X, asked) >= 0.8
-    fewer = index.search(asked, 10, candidates=n - 1)
     truth = nearest(asked, X, k=10)
-    share = [np.isin(a, b).mean() for a, b in zip(truth, fewer.ids, strict=True)]
-    assert np.mean(share) < 0.8
+
+    def shares(candidates: int) -> NDArray[Any]:
+        found = index.search(asked, 10, candidates=candidates).ids
+        return np.array([np.isin(a, b).mean() for a, b in zip(truth, found, strict=True)])
+
+    # As many as reach it, and as the mean of so many queries may be off.
+    enough = next(m for m in range(10, 1000) if shares(m).mean() >= 0.8)
+    error = shares(enough).std() / np.sqrt(len(asked))
+    assert shares(n).mean() >= 0.8 + 1.65 * error > shares(n - 1).mean()

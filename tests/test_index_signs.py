@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from densehash.errors import FileError, InputError
 from densehash.hashers import load_hasher
 from densehash.index import HashingNeighbors, Hits, Index, placing
+from densehash.index.question import Reach
 from densehash.index.sketches import Signs
+from densehash.index.state import Settings
 from densehash.store import verify
 
 KINDS: dict[str, dict[str, Any]] = {"flat": {}, "grouped": {"n_groups": 12}}
@@ -39,8 +41,8 @@ def build(kind: str, X: Any, ids: Any = None, *, far: bool = True, **options: An
 
 def looking(index: Index, spread: float = ALL, stop: float = ALL) -> Index:
     """The same index, whose searches look so far."""
-    sketch = sketch_of(index)
-    sketch.how = replace(sketch.how, spread=spread, stop=stop)
+    reach = Reach(0.5, spread, stop, 10**6, 0.5)
+    index._state = replace(index._state, settings=Settings(reach=reach))
     return index
 
 
@@ -255,7 +257,8 @@ def test_defaults_find_the_nearest_and_estimates_are_near(kind: str, metric: str
     bare = Index.build(
         X, sketch="signs", kind=kind, metric=metric, random_state=0, keep_vectors=False
     )
-    assert same(bare.search(Q, 10), estimates)
+    everywhere = looking(index).search(Q, 10, rerank=None)
+    assert same(looking(bare).search(Q, 10), everywhere)
     near = bare.search(Q[:5], radius=float(estimates.distances[:5].max()))
     assert set(estimates.ids[0].tolist()) <= set(near.ids[: near.limits[1]].tolist())
 
@@ -273,7 +276,7 @@ def test_what_signs_say_is_in_the_reason() -> None:
     assert Index.build(X).sketch == Index.build(X, sketch="codes").sketch == "codes"
 
 
-def test_probes_are_groups_visited_at_most() -> None:
+def test_probes_are_groups_visited() -> None:
     X, Q = blobs(), np.random.default_rng(1).standard_normal((60, 24)) * 2
     index = build("grouped", X, n_groups=60, n_bits=64)
     found = [recall_of(index.search(Q, 10, probes=p), X, Q) for p in (1, 4, 60, 99)]
@@ -284,26 +287,94 @@ def test_probes_are_groups_visited_at_most() -> None:
     assert same(everything, index.search(Q, 1500))
     only = [3, 700, 1400]
     assert np.sort(index.search(Q, 3, probes=1, filter=only).ids, axis=1).tolist() == [only] * 60
+    near = looking(index, 0.2, 1e-9).search(Q, 10, probes=7)
+    assert near.effort is not None
+    assert (near.effort.groups == 7).all()
 
 
 @every_kind
 def test_tuning(kind: str, tmp_path: Path) -> None:
     X, Q = blobs(), blobs(60, seed=1)
     index = build(kind, X, far=False)
-    looking(index, 0.3, 1e4)
-    found = index.tune(Q, recall=0.9)
-    assert found.recall >= 0.9
-    assert found.candidates is None
-    assert (found.probes is None) == (kind == "flat")
-    assert index.settings.probes == found.probes
-    assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(found.recall)
+    index.remove(range(0, 1500, 7))
+    here = np.setdiff1d(np.arange(1500), np.arange(0, 1500, 7))
+    for recall in (0.8, 1.0, 0.9):
+        found = index.tune(Q, recall=recall)
+        assert found.recall >= recall
+        assert found.candidates is None
+        assert (found.probes is None) == (kind == "flat")
+        assert index.recall == found.recall
+        hits = index.search(Q, 10)
+        ours = Hits(np.searchsorted(here, hits.ids), hits.distances)
+        assert recall_of(ours, X[here], Q) == pytest.approx(found.recall)
     index.save(tmp_path / "a")
     assert Index.open(tmp_path / "a").settings == index.settings
-    looking(index, 1e-9, 1e-9)
+
+
+@every_kind
+def test_tuning_without_vectors(kind: str) -> None:
+    """The share of what all estimates tell, times the share of the truth that these tell."""
+    X, Q = blobs(), blobs(200, seed=1)
+    index = build(kind, X, keep_vectors=False, far=False)
+    most = index.settings.reaches[-1].expected
+    found = index.tune(Q, recall=0.8 * most)
+    assert 0.8 * most <= found.recall <= most
+    assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(found.recall, abs=0.05)
     with pytest.raises(InputError, match="no setting reaches a recall of 1.0: the best, in all gr"):
         index.tune(Q, recall=1.0)
-    with pytest.raises(InputError, match="keeps no vectors"):
-        build(kind, X, keep_vectors=False).tune(Q)
+
+
+@every_kind
+def test_an_index_knows_what_it_finds(kind: str, tmp_path: Path) -> None:
+    """On rows that it never saw, too: what it says, and what it is asked for."""
+    X, Q = blobs(), blobs(600, seed=1)
+    for options in ({"path": tmp_path / "a"}, {"n_bits": 16}):
+        index = build(kind, X, far=False, **options)
+        assert index.recall is not None
+        assert index.recall >= 0.97
+        assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(index.recall, abs=0.02)
+        recalls = (0.75, 0.85, 0.93, 0.985, 0.9999, 1)
+        hits = [index.search(Q, 10, recall=recall) for recall in recalls]
+        found = [recall_of(one, X, Q) for one in hits]
+        assert all(np.array(found) >= np.array(recalls) - 0.015)
+        assert found[-1] == 1
+        efforts = [one.effort.vectors.mean() for one in hits if one.effort is not None]
+        assert efforts == sorted(efforts)
+        assert efforts[0] < 0.2 * efforts[-1]
+
+
+def test_too_few_rows_are_all_compared() -> None:
+    X = blobs(200)
+    index = Index.build(X, sketch="signs", n_bits=8, random_state=0)
+    assert index.recall is None
+    assert "200 rows are too few to learn from, so every row is compared" in index.reason
+    assert recall_of(index.search(X, 10), X, X) == 1
+
+
+def test_an_index_without_vectors_says_what_it_can_find() -> None:
+    X, Q = blobs(), blobs(600, seed=1)
+    index = build("grouped", X, far=False, keep_vectors=False, n_bits=64)
+    assert index.recall is not None
+    assert index.recall < 0.9
+    assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(index.recall, abs=0.03)
+    with pytest.raises(InputError, match="keeps no vectors and finds 0.*at most: build it with"):
+        index.search(Q, recall=0.99)
+
+
+@every_kind
+def test_candidates_are_those_nearest_by_estimate(kind: str) -> None:
+    X, Q = blobs(), blobs(60, seed=1)
+    index = build(kind, X)
+    index.add(blobs(500, seed=2))
+    found = [
+        recall_of(index.search(Q, 10, candidates=n), np.r_[X, blobs(500, seed=2)], Q)
+        for n in (10, 30, 2000)
+    ]
+    assert found[0] < found[1] < found[2] == 1
+    estimates = index.search(Q, 30, rerank=None)
+    best = index.search(Q, 10, candidates=30)
+    assert all(set(a) <= set(b) for a, b in zip(best.ids, estimates.ids, strict=True))
+    assert same(index.search(Q, 10, candidates=2000), index.search(Q, 10, recall=1))
 
 
 @every_kind
@@ -379,7 +450,11 @@ def test_bad_input(kind: str) -> None:
         (lambda: Index.build(X[:0], sketch="signs"), "X is empty"),
         (lambda: Index.build(np.full((3, 2), np.nan), sketch="signs"), "finite"),
         (lambda: Index.build(np.full((3, 2), 1e30), sketch="signs"), "too large"),
-        (lambda: index.search(X, candidates=9), "candidates are for sketches of codes"),
+        (lambda: index.search(X, candidates=0), "candidates must be"),
+        (lambda: index.search(X, recall=0), "recall must be"),
+        (lambda: index.search(X, recall=1.01), "recall must be at most 1"),
+        (lambda: index.search(X, recall=np.nan), "recall must be"),
+        (lambda: Index.build(X, sketch="codes").search(X, recall=0.9), "recall is for sketches of"),
         (lambda: index.search(X, metric="ip"), "metric must be 'l2' here, got 'ip'"),
         (lambda: index.search(X, rerank="asymmetric"), "rerank must be 'auto' or 'exact'"),
         (lambda: index.search(X * np.float32(1e25)), "too large"),
@@ -445,9 +520,9 @@ def test_saved_and_opened(kind: str, keep_vectors: bool, tmp_path: Path) -> None
 @every_kind
 def test_built_piece_by_piece(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = blobs(600), blobs(20, seed=1)
-    whole = build(kind, X, far=False)
+    whole = looking(build(kind, X, far=False), 0.12, 300)
     monkeypatch.setattr(placing, "PIECE_BYTES", 20_000)
-    index = build(kind, X, far=False, path=tmp_path / "a")
+    index = looking(build(kind, X, far=False, path=tmp_path / "a"), 0.12, 300)
     assert len(index.info()["segments"]) > 2
     assert same(index.search(Q, 10), whole.search(Q, 10))
     index.compact()
@@ -495,6 +570,14 @@ def setting(name: str, make: Callable[[Any], Any]) -> Edit:
     return edit
 
 
+def reaching(**parts: Any) -> Edit:
+    def edit(content: dict[str, Any]) -> None:
+        settings = content["settings"]
+        content["settings"] = {**settings, "reach": {**settings["reach"], **parts}}
+
+    return edit
+
+
 def put(at: int, value: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
     def make(array: NDArray[Any]) -> NDArray[Any]:
         array = array.copy()
@@ -516,16 +599,17 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
     "other width": (lambda c: c.update(n_features=7), "must be"),
     "copies": (setting("groups_a_row", lambda _: 3), "groups_a_row must be"),
     "one copy": (setting("groups_a_row", lambda _: 1), "signs must be|entry_rows must be"),
-    "NaN spread": (setting("spread", lambda _: float("nan")), "spread must be"),
-    "stop of text": (setting("stop", lambda _: "far"), "stop must be"),
+    "NaN spread": (reaching(spread=float("nan")), "spread must be"),
+    "stop of text": (reaching(stop="far"), "stop must be"),
+    "no probes": (reaching(probes=0), "probes must be"),
+    "recall of 2": (reaching(recall=2), "recall must be"),
+    "expected of none": (reaching(expected=None), "expected recall must be"),
+    "reach is a list": (lambda c: c.update(settings={**c["settings"], "reach": []}), "cannot be"),
+    "reaches are a number": (lambda c: c.update(settings={**c["settings"], "reaches": 1}), "read"),
     "another shift": (setting("shift", put(0, 99)), "another shift"),
     "infinite shift": (setting("shift", put(0, np.inf)), "shift"),
-    "order beyond": (setting("center_order", put(0, 99)), "once"),
-    "order twice": (setting("center_order", np.zeros_like), "once"),
-    "short order": (setting("center_order", lambda a: a[:-1]), "center_order must be"),
-    "center signs": (setting("center_signs", lambda a: a[:, :-4]), "center_signs must be"),
     "NaN steps": (changed("decoder", steps=np.full(32, np.nan, np.float32)), "steps of a dec"),
-    "steps of zero": (changed("center_decoder", steps=np.zeros(128, np.float32)), "steps of a"),
+    "steps of zero": (changed("decoder", steps=np.zeros(32, np.float32)), "steps of a"),
     "long steps": (changed("decoder", steps=np.ones(33, np.float32)), "steps must be"),
     "NaN alpha": (changed("decoder", alpha=float("nan")), "alpha must be"),
     "no beta": (changed("decoder", beta=0), "beta must be"),
@@ -584,7 +668,7 @@ def test_rows_beyond_the_last_and_wild_signs(kind: str) -> None:
 
 def test_damage_is_found(tmp_path: Path) -> None:
     build("grouped", rows(900)).save(tmp_path / "a")
-    for name in ("signs", "entry_rows", "entry_limits", "center_signs", "decoder.whole", "shift"):
+    for name in ("signs", "entry_rows", "entry_limits", "decoder.whole", "shift"):
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         file = min((tmp_path / "b").glob(f"*.{name}.npy"))

@@ -68,7 +68,7 @@ def unpacked(codes: Array) -> Floats:
 
 def estimates_of(signs: Signs, rows: Floats, labels: Array, query: Floats) -> Array:
     """Of the squared distances of one query (relative, as rows are), in float64, by the formula."""
-    decoder = signs.of_rows
+    decoder = signs.decoder
     codes, factors = decoder.encode(rows, labels, signs.centers)
     products = unpacked(codes) @ (decoder.matrix.astype(float) @ query)
     alphas, betas = factors[:, 0] * decoder.alpha, factors[:, 1] * decoder.beta
@@ -173,7 +173,7 @@ def test_signs_and_factors_are_those_of_the_definition(n_bits: int, d: int) -> N
 
 def test_a_code_does_not_depend_on_the_rows_beside_or_on_threads() -> None:
     made = Made(n=300)
-    decoder, centers, labels = made.signs.of_rows, made.signs.centers, made.labels[:, 0].copy()
+    decoder, centers, labels = made.signs.decoder, made.signs.centers, made.labels[:, 0].copy()
     codes, factors = decoder.encode(made.rows, labels, centers)
     for first, end in ((0, 1), (1, 8), (5, 77), (200, 300)):
         some = decoder.encode(made.rows[first:end], labels[first:end], centers)
@@ -426,7 +426,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
                 )
             ]
         )
-    decoder = made.signs.of_rows
+    decoder = made.signs.decoder
     assert isinstance(decoder, Decoder)
     with pytest.raises(ValueError, match="label"):
         decoder.encode(made.rows, np.full(64, 4, np.uint32), made.signs.centers)

@@ -9,10 +9,12 @@ import pytest
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.index.sketches.calibration import Setting, calibrated
+from densehash.index.question import Reach
+from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.entries import Segment, SignModel, second_groups
 
 Floats = NDArray[np.float32]
+RECALLS = (0.9, 0.95, 0.99, 0.995)
 
 
 class Made:
@@ -39,11 +41,11 @@ class Made:
         order = squares.argsort(axis=1, kind="stable")[:, :k]
         return np.sqrt(np.take_along_axis(squares, order, axis=1)), order
 
-    def recall(self, setting: Setting, queries: Floats) -> float:
+    def recall(self, setting: Reach, queries: Floats) -> float:
         found = self.search(setting, queries)[1]
         return float((self.truth(queries)[1][:, :, None] == found[:, None]).any(axis=2).mean())
 
-    def search(self, setting: Setting, queries: Floats, k: int = 10) -> Any:
+    def search(self, setting: Reach, queries: Floats, k: int = 10) -> Any:
         return self.searcher.search(
             queries, k, setting.probes, setting.spread, setting.stop, None, 1, ""
         )
@@ -56,8 +58,8 @@ def made() -> Made:
 
 def test_unseen_queries_reach_what_was_asked_for(made: Made) -> None:
     seen, unseen = made.queries[:300], made.queries[300:]
-    settings = calibrated(made.signs, made.searcher, seen, made.truth(seen)[1])
-    assert [setting.recall for setting in settings] == [0.9, 0.95, 0.99, 0.995]
+    settings = calibrated(made.signs, made.searcher, seen, made.truth(seen)[1], RECALLS)
+    assert [setting.recall for setting in settings] == list(RECALLS)
     for setting in settings:
         assert setting.expected >= setting.recall
         assert setting.expected == pytest.approx(made.recall(setting, seen), abs=1e-9)

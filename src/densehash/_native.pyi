@@ -134,12 +134,8 @@ class Signs:
         centers: NDArray[np.float32],
         matrix: NDArray[np.int8],
         steps: NDArray[np.float32],
-        center_blocks: NDArray[np.uint8],
-        center_order: NDArray[np.uint32],
         alpha: float,
         beta: float,
-        center_alpha: float,
-        center_beta: float,
     ) -> None: ...
     def add(
         self,

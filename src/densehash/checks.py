@@ -29,6 +29,7 @@ __all__ = [
     "check_integer",
     "check_positions",
     "check_positive",
+    "check_recall",
     "check_same_width",
     "check_threads",
     "check_vectors",
@@ -174,6 +175,24 @@ def check_positive(value: float, name: str) -> float:
     if not number or not 0 < value < float("inf"):
         raise InputError(f"{name} must be a finite number greater than 0, got {value!r}")
     return float(value)
+
+
+def check_recall(recall: float) -> float:
+    """Check a share of the nearest rows to be found: above 0, at most 1.
+
+    Examples
+    --------
+    >>> check_recall(0.95)
+    0.95
+    >>> check_recall(1.5)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: recall must be at most 1, got 1.5
+    """
+    share = check_positive(recall, "recall")
+    if share > 1:
+        raise InputError(f"recall must be at most 1, got {recall}")
+    return share
 
 
 def check_choice(value: str, name: str, choices: Sequence[str]) -> str:

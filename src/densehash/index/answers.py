@@ -17,6 +17,7 @@ from densehash.index.segment import Segment
 from densehash.index.state import State
 
 __all__ = [
+    "Effort",
     "Hits",
     "Ranges",
     "hits_of",
@@ -28,10 +29,36 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
+_FIRST = 100  # rows that are looked for at first, where nothing else is said
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
 
-class Hits(NamedTuple):
+class Effort(NamedTuple):
+    """What a search of signs looked at, for each query.
+
+    Attributes
+    ----------
+    groups : int32 (q,), groups that were visited
+    entries : int32 (q,), entries in them whose distance was estimated; a row may have two
+    vectors : int32 (q,), rows that were compared
+
+    Examples
+    --------
+    >>> Effort(np.array([3]), np.array([200]), np.array([25])).vectors
+    array([25])
+    """
+
+    groups: NDArray[np.int32]
+    entries: NDArray[np.int32]
+    vectors: NDArray[np.int32]
+
+
+class _Hits(NamedTuple):
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+
+class Hits(_Hits):
     """The neighbours of q queries, nearest first; equally near ones by id.
 
     Attributes
@@ -41,6 +68,8 @@ class Hits(NamedTuple):
     distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
         Hamming distances as int32 (q, k), -1 where there are fewer; of signs, estimates as
         float32
+    effort : :class:`Effort`, what was looked at; None where rows are kept as codes. It is not one
+        of the two that ``ids, distances = hits`` unpacks
 
     Examples
     --------
@@ -48,8 +77,7 @@ class Hits(NamedTuple):
     (1, 2)
     """
 
-    ids: NDArray[Any]
-    distances: NDArray[Any]
+    effort: Effort | None = None
 
 
 class Ranges(NamedTuple):
@@ -95,12 +123,18 @@ def hits_of(
     array([[2, 1, 3]])
     """
     parts = []
-    for ids, distances, there in neighbours(state, asked, request, own=own):
+    efforts: list[NDArray[np.int32]] = []
+    watched = replace(request, watch=efforts.append)
+    for ids, distances, there in neighbours(state, asked, watched, own=own):
         near = there if radius is None else there & (distances <= radius)
         parts.append(padded(ids, distances, near, request.k))
     if len(parts) == 1:
-        return Hits(*parts[0])
-    return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        hits = Hits(*parts[0])
+    else:
+        hits = Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    if efforts:
+        hits.effort = Effort(*(efforts[0] if len(efforts) == 1 else np.concatenate(efforts)).T)
+    return hits
 
 
 def ranges_of(
@@ -164,7 +198,8 @@ def neighbours(
     """
     wide = request
     if own is not False:  # one more, for the query itself
-        wide = replace(request, k=request.k + 1, n_candidates=request.n_candidates + 1)
+        more = request.n_candidates + (request.n_candidates > 0)
+        wide = replace(request, k=request.k + 1, n_candidates=more)
     for at, part in _batches(state, asked, wide):
         found = nearest(state, part, wide)
         ids = named(state.segments, found)
@@ -217,7 +252,8 @@ def neighbours_within(
 
 def _batches(state: State, asked: Question, request: Request) -> Iterator[tuple[slice, Question]]:
     """Some queries after the other; many at a time, since those alike then share the cache."""
-    numbers = request.n_candidates * len(state.segments) + state.kind.numbers_a_query
+    n = max(request.n_candidates, request.k)
+    numbers = n * len(state.segments) + state.kind.numbers_a_query
     n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
     step = -(-len(asked) // max(n_batches, 1))  # all of one size
     for start in range(0, len(asked), step):
@@ -271,9 +307,9 @@ def _reranked_range(
 ) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
     parts = []
     most = sum(segment.n_rows for segment in state.segments)
-    waiting, n = np.arange(len(asked)), min(request.n_candidates, most)
+    waiting, n = np.arange(len(asked)), min(request.n_candidates or _FIRST, most)
     while len(waiting):
-        wide = replace(request, k=n, n_candidates=n)
+        wide = replace(request, k=n, n_candidates=n if request.n_candidates else 0)
         full = []
         for at, part in _batches(state, asked.some(waiting), wide):
             found = nearest(state, part, wide)

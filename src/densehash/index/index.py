@@ -26,6 +26,7 @@ from densehash.index.changes import (
 )
 from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
+from densehash.index.measuring import measured
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.question import Request
@@ -37,6 +38,7 @@ from densehash.index.requests import (
     check_rerank,
     n_candidates,
     question_of,
+    reach_of,
 )
 from densehash.index.state import (
     CHECKED,
@@ -171,7 +173,8 @@ class Index:
                 random_state=random_state,
                 verbose=verbose,
             )
-            return with_rows(empty, vectors, names, verbose, place=place)
+            whole = with_rows(empty, vectors, names, verbose, place=place)
+            return measured(whole, vectors, names, random_state, verbose=verbose > 0)
 
         if path is None:
             return cls(made(MEMORY))
@@ -332,6 +335,21 @@ class Index:
         return self._state.metric
 
     @property
+    def recall(self) -> float | None:
+        """The share of the 10 nearest rows that a search finds where it is not told how.
+
+        It was measured on some of the rows when the index was built, or on the queries that
+        :meth:`tune` was given. None, where rows are kept as codes or all of them are compared.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
+        >>> Index.build(X, sketch="signs", random_state=0).recall >= 0.95
+        True
+        """
+        return self._state.settings.recall
+
+    @property
     def settings(self) -> Settings:
         """How searches go where they are not told; set by :meth:`tune`."""
         return self._state.settings
@@ -365,6 +383,7 @@ class Index:
             "bytes_on_disk": None if self._store is None else self._store.n_bytes,
             "candidates": state.settings.candidates,
             "probes": state.settings.probes,
+            "recall": state.settings.recall,
             "generation": None if self._store is None else self._store.generation,
         }
 
@@ -491,6 +510,7 @@ class Index:
         metric: str | None = None,
         filter: Filter | None = None,
         exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
     ) -> Ranges: ...
@@ -506,6 +526,7 @@ class Index:
         metric: str | None = None,
         filter: Filter | None = None,
         exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
     ) -> Hits: ...
@@ -521,6 +542,7 @@ class Index:
         metric: str | None = None,
         filter: Filter | None = None,
         exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
     ) -> Hits: ...
@@ -535,6 +557,7 @@ class Index:
         metric: str | None = None,
         filter: Filter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
     ) -> Hits | Ranges:
@@ -545,8 +568,8 @@ class Index:
         Q : real array of shape (q, d), or a Source; finite
         k : how many neighbours, 10 without; with ``radius`` alone, all within it
         candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
-            the root of the rows, 100 to 2,000, without. Not for signs, of which as many are
-            compared as may be among the nearest
+            the root of the rows, 100 to 2,000, without. Of signs, how many of the nearest by
+            estimate; as many as may be among the nearest without
         rerank : "exact", by the kept vectors; "asymmetric", by codes and the query's margins;
             None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
             can be
@@ -558,14 +581,18 @@ class Index:
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
             which leaves out the first row that equals the query
-        probes : how many groups a query visits (grouped; of signs, at most), or how many buckets of
-            each table it looks up by its margins (multi, which searches exactly without)
+        recall : for signs: the share of the nearest rows to be found, above 0, at most 1, where
+            every row is compared. What :meth:`tune` was asked for without, or .97
+        probes : how many groups a query visits (grouped; of signs, as many as the recall takes
+            without), or how many buckets of each table it looks up by its margins (multi, which
+            searches exactly without)
         n_threads : how many threads; without, one for each CPU
 
         Returns
         -------
         Hits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id). Exact distances are
-            Euclidean for l2, one minus the cosine, and minus the inner product.
+            Euclidean for l2, one minus the cosine, and minus the inner product. Of signs,
+            ``effort`` says what was looked at.
         Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), with ``radius`` but no ``k``
 
         Examples
@@ -584,15 +611,20 @@ class Index:
         wanted = check_k(k)
         limit = None if radius is None else check_radius(radius, how, state)
         own = self._check_own(exclude_self, len(asked))
+        reach = reach_of(state, recall, probes)
         if not state.segments:
             none = no_hits(state, len(asked), wanted, how)
             if limit is None or k is not None:
                 return none
             zeros = np.zeros(len(asked) + 1, np.int64)
             return Ranges(zeros, none.ids[:0, 0], none.distances[:0, 0])
-        allowed = allowed_rows(state, filter)
-        n = n_candidates(candidates, wanted, how, state)
-        request = Request(wanted, n, how, allowed)
+        request = Request(
+            wanted,
+            n_candidates(candidates, wanted, how, state),
+            how,
+            allowed_rows(state, filter),
+            reach,
+        )
         if limit is not None and k is None:
             return ranges_of(state, asked, request, own=own, radius=limit)
         return hits_of(state, asked, request, own=own, radius=limit)
@@ -651,7 +683,11 @@ class Index:
                 )
             visited = None
         request = Request(
-            n, n_candidates(candidates, n, how, state), how, allowed_rows(state, None)
+            n,
+            n_candidates(candidates, n, how, state),
+            how,
+            allowed_rows(state, None),
+            reach_of(state, None, probes),
         )
         return neighbors_graph(
             state,
@@ -703,7 +739,7 @@ class Index:
         n = n_candidates(candidates, USUAL_K, how, state)
         return near_duplicates(
             state,
-            Request(USUAL_K, n, how, allowed_rows(state, None)),
+            Request(USUAL_K, n, how, allowed_rows(state, None), reach_of(state)),
             check_radius(radius, how, state),
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
@@ -744,8 +780,7 @@ class Index:
         """
         state = self._state
         asked = question_of(state, Q, metric=metric, probes=None, n_threads=n_threads)
-        found = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
-        settings = Settings(found.candidates, found.probes)
+        found, settings = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
         self._change(lambda newest, _: replace(newest, settings=settings))
         return found
 

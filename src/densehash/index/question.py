@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from densehash.index.lengths import unit
 from densehash.index.visits import Allowed
 from densehash.locks import cached_property
 
-__all__ = ["Prepared", "Question", "Request"]
+__all__ = ["EVERYTHING", "Prepared", "Question", "Reach", "Request"]
 
 
 class Prepared(ABC):
@@ -122,6 +122,33 @@ class Question:
         )
 
 
+class Reach(NamedTuple):
+    """How far a search that estimates distances looks, and what to expect of it.
+
+    Attributes
+    ----------
+    recall : what it was chosen for
+    spread : rows are compared exactly while their estimate, less what it may be off, is below the
+        k-th distance so far. It may be off by so many times |q - c| |r| / |y|: see
+        :mod:`densehash.index.sketches.decoder`
+    stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank counts
+        from 1; D and D1 are squared distances to the centres of the group and of the first one, T
+        to the k-th row so far
+    probes : groups visited at most
+    expected : the share of the nearest rows that it found when it was measured
+    """
+
+    recall: float
+    spread: float
+    stop: float
+    probes: int
+    expected: float
+
+
+EVERYTHING = Reach(1.0, 1e30, 1e30, 2**31 - 1, 1.0)
+"""Every row is compared."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked for, checked.
@@ -132,9 +159,13 @@ class Request:
     n_candidates : how many candidates are re-ranked, at least k
     rerank : "exact", a way of the sketch's own ("asymmetric"), or None
     allowed : for each segment which rows may be found
+    reach : how far a sketch that estimates distances looks; None for others
+    watch : is told of each batch what was looked at, int32 (q, 3): groups, entries, vectors
     """
 
     k: int
     n_candidates: int
     rerank: str | None
     allowed: Sequence[Allowed]
+    reach: Reach | None = None
+    watch: Callable[[NDArray[np.int32]], None] | None = None

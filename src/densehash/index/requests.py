@@ -9,10 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.bits import MAX_BITS
-from densehash.checks import check_choice, check_integer, check_threads, check_vectors
+from densehash.checks import (
+    check_choice,
+    check_integer,
+    check_recall,
+    check_threads,
+    check_vectors,
+)
 from densehash.errors import InputError
 from densehash.index.kinds import KINDS
-from densehash.index.question import Question
+from densehash.index.question import EVERYTHING, Question, Reach
 from densehash.index.state import State
 from densehash.source import Source
 from densehash.truth import METRICS
@@ -25,6 +31,7 @@ __all__ = [
     "check_rerank",
     "n_candidates",
     "question_of",
+    "reach_of",
 ]
 
 USUAL_K = 10
@@ -107,8 +114,7 @@ def check_probes(probes: int | None, state: State) -> int | None:
 def n_candidates(candidates: int | None, k: int, rerank: str | None, state: State) -> int:
     """How many candidates are re-ranked; at least k, and not more than there are rows.
 
-    Where the sketch says it, so many rows are looked for first where all within a radius are asked
-    for.
+    0, where distances are estimated and nothing is said: as many as may be among the nearest.
 
     Examples
     --------
@@ -118,16 +124,10 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
-        if not state.sketch.takes_candidates:
-            raise InputError(
-                f"candidates are for sketches of codes, this one is of {state.sketch.name}: as "
-                "many rows are compared as may be among the nearest by their estimates; leave "
-                "candidates out, or limit the groups that are visited by probes"
-            )
     if rerank is None and state.sketch.counts:
         return min(k, state.n_live) if state.n_live else k
-    if not state.sketch.takes_candidates:
-        return max(10 * k, _FEWEST_CANDIDATES)
+    if state.sketch.estimates and candidates is None:
+        return 0
     n = (
         candidates
         or state.settings.candidates
@@ -136,6 +136,62 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
         )
     )
     return max(min(max(n, k), state.n_live), 1)
+
+
+def reach_of(state: State, recall: float | None = None, probes: int | None = None) -> Reach | None:
+    """How far a search looks; None, where distances are not estimated.
+
+    Parameters
+    ----------
+    state : the index
+    recall : the share of the nearest rows to be found; None is what the index is set to
+    probes : groups to be visited, however far away; None are as many as the recall takes
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
+    >>> state = Index.build(X, sketch="signs", random_state=0)._state
+    >>> reach_of(state, 0.8).spread < reach_of(state, 0.99).spread
+    True
+    """
+    if not state.sketch.estimates:
+        if recall is not None:
+            raise InputError(
+                f"recall is for sketches of signs, this one is of {state.sketch.name}: call "
+                "tune(), which finds out how many candidates a recall takes"
+            )
+        return None
+    usual = state.settings.reach or EVERYTHING
+    reach = usual if recall is None else _reach_for(check_recall(recall), state)
+    return reach if probes is None else reach._replace(probes=probes, stop=EVERYTHING.stop)
+
+
+def _reach_for(recall: float, state: State) -> Reach:
+    """Between those that were measured: what is missed falls by a factor for each step."""
+    known = state.settings.reaches
+    most = max((reach.expected for reach in known), default=1.0)
+    if state.vector_type is None and most < recall:
+        raise InputError(
+            f"recall is {recall}, but this index keeps no vectors and finds {most:.3f} at most: "
+            "build it with keep_vectors=True, or with more bits"
+        )
+    if not known or recall > known[-1].recall:
+        return EVERYTHING
+    above = next(i for i, reach in enumerate(known) if reach.recall >= recall)
+    if above == 0 or known[above].recall == recall:
+        return known[above]
+    low, high = known[above - 1], known[above]
+    share = math.log((1 - low.recall) / (1 - recall)) / math.log(
+        (1 - low.recall) / (1 - high.recall)
+    )
+    return Reach(
+        recall,
+        spread=low.spread * (high.spread / low.spread) ** share,
+        stop=low.stop * (high.stop / low.stop) ** share,
+        probes=high.probes,
+        expected=low.expected + share * (high.expected - low.expected),
+    )
 
 
 def question_of(

@@ -7,6 +7,7 @@ same in all segments: an answer does not depend on how rows are spread over segm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def nearest(state: State, asked: Question, request: Request) -> Found:
     >>> nearest(state, asked, request).positions
     array([[2, 1, 3]])
     """
+    if state.sketch.estimates and request.rerank == "exact" and request.n_candidates:
+        estimated = replace(request, k=request.n_candidates, rerank=None)
+        candidates = state.sketch.at_once(state.kind, state.segments, asked, estimated)
+        if candidates is not None:
+            return reranked(state, asked, candidates, request)
     whole = state.sketch.at_once(state.kind, state.segments, asked, request)
     if whole is not None:
         return whole

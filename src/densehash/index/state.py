@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
-from densehash.checks import check_choice, check_integer
+from densehash.checks import check_choice, check_integer, check_positive, check_recall
 from densehash.errors import DensehashError, FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index import placing
@@ -18,6 +18,7 @@ from densehash.index.gathering import Gathered
 from densehash.index.ids import IdType
 from densehash.index.kinds import Kind, kind_from
 from densehash.index.placing import Put, in_memory
+from densehash.index.question import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
 from densehash.index.sketches import Codes, Sketch, sketch_from
 from densehash.index.stored import check_stored
@@ -46,10 +47,24 @@ class Settings:
     ----------
     candidates : how many candidates are re-ranked; None suits them to the rows
     probes : how many groups, or buckets of each table, are visited; None is the kind's default
+    reach : how far a search that estimates distances looks; None looks at everything
+    reaches : the same for some recalls, rising
+
+    Examples
+    --------
+    >>> Settings(candidates=100).recall is None
+    True
     """
 
     candidates: int | None = None
     probes: int | None = None
+    reach: Reach | None = None
+    reaches: tuple[Reach, ...] = ()
+
+    @property
+    def recall(self) -> float | None:
+        """The share of the nearest rows to expect, where it was measured."""
+        return None if self.reach is None else self.reach.expected
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,13 +235,18 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
         "vectors": state.vector_type,
         "next_id": state.next_id,
         "reason": state.reason,
-        "settings": {
-            "candidates": state.settings.candidates,
-            "probes": state.settings.probes,
-        },
+        "settings": _content_of_settings(state.settings),
         **{name: unchanged[name] for name in _OF_SKETCHES if name in unchanged},
         "segments": [_content_of_segment(segment) for segment in state.segments],
     }
+
+
+def _content_of_settings(settings: Settings) -> dict[str, Any]:
+    content: dict[str, Any] = {"candidates": settings.candidates, "probes": settings.probes}
+    if settings.reach is not None:  # since version 2
+        content["reach"] = settings.reach._asdict()
+        content["reaches"] = [reach._asdict() for reach in settings.reaches]
+    return content
 
 
 def _content_of_segment(segment: Segment) -> dict[str, Any]:
@@ -291,19 +311,32 @@ def _state_from(content: Mapping[str, Any]) -> State:
         content["vectors"],
         next_id=check_integer(content["next_id"], "next_id", 0),
         reason=str(content["reason"]),
-        settings=Settings(
-            *(
-                None
-                if content["settings"][name] is None
-                else check_integer(content["settings"][name], name, 1)
-                for name in ("candidates", "probes")
-            )
-        ),
+        settings=_settings_from(content["settings"]),
     )
     if not isinstance(content["segments"], list):
         raise FileError("the segments are no list")
     segments = tuple(_segment_from(part, state) for part in content["segments"])
     return replace(state, segments=segments)
+
+
+def _settings_from(content: Mapping[str, Any]) -> Settings:
+    candidates, probes = (
+        None if content[name] is None else check_integer(content[name], name, 1)
+        for name in ("candidates", "probes")
+    )
+    if "reach" not in content:
+        return Settings(candidates, probes)
+    reaches = tuple(_reach_from(part) for part in content["reaches"])
+    return Settings(candidates, probes, _reach_from(content["reach"]), reaches)
+
+
+def _reach_from(content: Mapping[str, Any]) -> Reach:
+    spread, stop = (check_positive(content[name], name) for name in ("spread", "stop"))
+    recall, expected = (content[name] for name in ("recall", "expected"))
+    if not (isinstance(expected, (int, float)) and 0 <= expected <= 1):
+        raise FileError(f"an expected recall must be from 0 to 1, got {expected!r}")
+    probes = check_integer(content["probes"], "probes", 1)
+    return Reach(check_recall(recall), spread, stop, probes, float(expected))
 
 
 def _segment_from(part: Mapping[str, Any], state: State) -> Segment:

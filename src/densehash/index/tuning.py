@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.checks import check_positive
+from densehash.checks import check_recall
 from densehash.errors import InputError
 from densehash.index.answers import hits_of
 from densehash.index.ids import find
-from densehash.index.question import Question, Request
+from densehash.index.measuring import RECALLS
+from densehash.index.ordering import Found
+from densehash.index.question import EVERYTHING, Question, Request
 from densehash.index.searching import candidates_of, exactly, merged, named
 from densehash.index.searching import nearest as neighbours_of
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
-from densehash.index.state import State
+from densehash.index.sketches.calibration import SURE
+from densehash.index.state import Settings, State
 from densehash.progress import steps
 from densehash.truth import nearest
 
@@ -72,8 +75,10 @@ class Tuning(NamedTuple):
     measured: tuple[Setting, ...]
 
 
-def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool) -> Tuning:
-    """Find the fastest setting: see :meth:`densehash.index.Index.tune`.
+def tune(
+    state: State, asked: Question, *, recall: float, k: int, verbose: bool
+) -> tuple[Tuning, Settings]:
+    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`.
 
     Examples
     --------
@@ -82,16 +87,72 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
     >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked = question_of(state, [[2.0]])
-    >>> tune(state, asked, recall=1.0, k=2, verbose=False).recall
+    >>> tune(state, asked, recall=1.0, k=2, verbose=False)[0].recall
     1.0
     """
-    if check_positive(recall, "recall") > 1:
-        raise InputError(f"recall must be at most 1, got {recall}")
-    if state.vector_type is None:
-        raise InputError("this index keeps no vectors, so the true neighbours are not known")
+    check_recall(recall)
     if k > state.n_live:
         raise InputError(f"k must be at most the number of rows, {state.n_live}, got {k}")
-    true_ids = _true_ids(state, asked, k)
+    if state.sketch.estimates:
+        return _by_reach(state, asked, recall, k, verbose=verbose)
+    if state.vector_type is None:
+        raise InputError("this index keeps no vectors, so the true neighbours are not known")
+    return _by_candidates(state, asked, recall, k, verbose=verbose)
+
+
+def _by_reach(
+    state: State, asked: Question, recall: float, k: int, *, verbose: bool
+) -> tuple[Tuning, Settings]:
+    """Where distances are estimated: how far to look."""
+    allowed = [segment.live for segment in state.segments]
+    exact = state.vector_type is not None
+    how, most = ("exact" if exact else None), 1.0
+    with steps(2.0, shown=verbose) as begin:
+        with begin("comparing", 1.0):
+            truth: NDArray[Any]
+            if exact:
+                truth = _true_neighbours(state, asked, k).distances
+            else:  # what all estimates tell, and how good that is was measured with the vectors
+                most = max((reach.expected for reach in state.settings.reaches), default=1.0)
+                found = neighbours_of(state, asked, Request(k, 0, None, allowed, EVERYTHING))
+                firsts = np.cumsum([0, *(segment.n_rows for segment in state.segments[:-1])])
+                truth = np.where(found.there, found.positions + firsts[found.segments], -1)
+        with begin("measuring", 1.0):
+            recalls = sorted({*RECALLS, recall})
+            reaches = state.sketch.reaches(
+                state.segments,
+                asked.vectors,
+                truth,
+                [min(one / most, 1.0) for one in recalls],
+                k=k,
+                exact=exact,
+            )
+            known = tuple(
+                EVERYTHING._replace(recall=one)
+                if exact and reach.expected < one
+                else reach._replace(recall=one, expected=reach.expected * most)
+                for one, reach in zip(recalls, reaches, strict=True)
+            )
+            measured = []
+            for reach in known:
+                speed = _speed(state, asked, Request(k, 0, how, allowed, reach))
+                probes = reach.probes if state.kind.takes_probes else None
+                measured.append(Setting(None, probes, reach.expected, speed))
+    chosen = recalls.index(recall)
+    if known[chosen].expected < recall:
+        raise InputError(
+            f"no setting reaches a recall of {recall}: the best, in all groups, was "
+            f"{known[-1].expected:.3f}; take more bits, or keep vectors"
+        )
+    tuning = Tuning(*measured[chosen], measured=tuple(measured))
+    return tuning, Settings(reach=known[chosen], reaches=known)
+
+
+def _by_candidates(
+    state: State, asked: Question, recall: float, k: int, *, verbose: bool
+) -> tuple[Tuning, Settings]:
+    """Where codes are compared: how many candidates, and probes."""
+    true_ids = named(state.segments, _true_neighbours(state, asked, k))
     allowed = [segment.live for segment in state.segments]
     most = min(state.n_live, _MOST_CANDIDATES)
     measured: list[Setting] = []
@@ -101,39 +162,30 @@ def tune(state: State, asked: Question, *, recall: float, k: int, verbose: bool)
         for probes in ladder:
             with begin("measuring" if probes is None else f"measuring {probes} probes", 1.0):
                 question = asked.probing(probes)
-                n: int | None = None
-                if state.sketch.takes_candidates:
-                    found = candidates_of(state, question, Request(k, most, None, allowed))
-                    places = _places(named(state.segments, found), found.there, true_ids)
-                    n, reached = _fewest(places, recall, k, most)
-                else:  # it says itself how many, and finds what it finds
-                    found = neighbours_of(state, question, Request(k, k, "exact", allowed))
-                    places = _places(named(state.segments, found), found.there, true_ids)
-                    reached = float(np.mean(places < found.positions.shape[1]))
+                found = candidates_of(state, question, Request(k, most, None, allowed))
+                places = _places(named(state.segments, found), found.there, true_ids)
+                n, reached = _fewest(places, recall, k, most)
                 if reached < recall:
                     missed = max(missed, reached)
                     continue
-                speed = _speed(state, question, Request(k, n or k, "exact", allowed))
+                speed = _speed(state, question, Request(k, n, "exact", allowed))
                 measured.append(Setting(n, probes, reached, speed))
             if speed < _SLOW * max(one.queries_per_second for one in measured):
                 break  # more probes only take longer
     if not measured:
         raise InputError(
-            f"no setting reaches a recall of {recall}: the best, {_most_words(state, most)}, was "
-            f"{missed:.3f}; take more bits{', or another hasher' * state.sketch.takes_candidates}"
+            f"no setting reaches a recall of {recall}: the best, with {most} candidates, was "
+            f"{missed:.3f}; take more bits, or another hasher"
         )
     fastest = max(measured, key=lambda setting: setting.queries_per_second)
-    return Tuning(*fastest, measured=tuple(measured))
+    tuning = Tuning(*fastest, measured=tuple(measured))
+    return tuning, Settings(fastest.candidates, fastest.probes)
 
 
-def _most_words(state: State, most: int) -> str:
-    return f"with {most} candidates" if state.sketch.takes_candidates else "in all groups"
-
-
-def _true_ids(state: State, asked: Question, k: int) -> NDArray[Any]:
-    """Ids of the k true neighbours of each query, (q, k)."""
+def _true_neighbours(state: State, asked: Question, k: int) -> Found:
+    """The k true neighbours of each query."""
     parts = [_nearest_in(segment, asked, k) for segment in state.segments]
-    return named(state.segments, merged(state.segments, parts, k))
+    return merged(state.segments, parts, k)
 
 
 def _nearest_in(segment: Segment, asked: Question, k: int) -> Candidates:
@@ -160,11 +212,17 @@ def _places(
 
 
 def _fewest(places: NDArray[np.intp], recall: float, k: int, most: int) -> tuple[int, float]:
-    """The fewest candidates that reach the recall, and what they reach; or all, and that."""
+    """The fewest candidates that reach the recall, and what they reach; or all, and that.
+
+    Other queries find a little less or more: where it can be had, the recall is exceeded by what
+    the mean of so many queries may be off.
+    """
     counts = np.bincount(places.reshape(-1), minlength=most + 1)[:most]
     reached = np.cumsum(counts) / places.size
-    n = int(np.searchsorted(reached, recall)) + 1
-    n = min(max(n, k), most)
+    n = min(int(np.searchsorted(reached, recall)) + 1, most)
+    error = (places < n).mean(axis=1).std() / np.sqrt(len(places))
+    n = min(int(np.searchsorted(reached, min(recall + SURE * error, reached[-1]))) + 1, most)
+    n = max(n, k)
     return n, float(reached[n - 1])
 
 

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.index.question import Reach
 from densehash.index.sketches.entries import SignModel
 from densehash.parallel import n_threads
 
-__all__ = ["RECALLS", "Searches", "Setting", "calibrated"]
+__all__ = ["SURE", "Searches", "calibrated"]
 
-RECALLS = (0.9, 0.95, 0.99, 0.995)
+SURE = 1.65
+"""Recall is reached if the mean of the sample is so many standard errors above it."""
 
 _SPREADS = tuple(0.01 * 2 ** (i / 3) for i in range(20))  # 0.01 to 0.8
 _STOP = 64.0  # at which spreads are compared
 _STOPS = tuple(float(round(8 * 2 ** (i / 2))) for i in range(40))
 _NOTHING = 5e-4  # what recall grows by when more is no use
 _MORE = 1.15  # times the stop, where a recall was not reached
-# Recall is reached if the mean of the sample is so many standard errors above it.
-_SURE = 1.0
 # Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
 # numbers. Only how they compare matters.
 _GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 250.0, 0.4, 0.009, 150.0, 1.0
@@ -44,28 +44,11 @@ class Searches(Protocol):
         probes: int,
         spread: float,
         stop: float,
-        allowed: None,
+        allowed: list[NDArray[np.uint8]] | None,
         n_threads: int,
         simd: str,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
         """Distances, positions, and (groups, entries, vectors) looked at for each query."""
-
-
-class Setting(NamedTuple):
-    """Settings of a search, and what to expect of them.
-
-    Attributes
-    ----------
-    recall : what they were chosen for
-    spread, stop, probes : for the search
-    expected : the recall that they had; below ``recall`` only if no settings reach that
-    """
-
-    recall: float
-    spread: float
-    stop: float
-    probes: int
-    expected: float
 
 
 class _Measured(NamedTuple):
@@ -82,28 +65,32 @@ def calibrated(
     searcher: Searches,
     queries: NDArray[Any],
     truth: NDArray[Any],
+    recalls: Sequence[float],
+    *,
     k: int = 10,
-    recalls: Sequence[float] = RECALLS,
     own: NDArray[np.int64] | None = None,
-) -> tuple[Setting, ...]:
+    allowed: list[NDArray[np.uint8]] | None = None,
+) -> tuple[Reach, ...]:
     """Find the cheapest settings that reach recalls.
 
     Parameters
     ----------
     model : what the searcher was made from
     searcher : what ``model.searcher`` returned
-    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoders and centres
+    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoder and centres
         were not learnt from
     truth : int (n, at least k), the positions of the true neighbours, nearest first, -1 where
         there are fewer; or float (n, at least k), their distances, infinite where there are fewer
+    recalls : above 0, at most 1
     k : neighbours that recall is about; default 10
-    recalls : in (0, 1]; default .9, .95, .99 and .995
     own : int64 (n,), where the queries are rows of the index: their positions. They do not count
         as found, and ``truth`` must not have them. Default None
+    allowed : for each segment which rows may be found, (n,). Default None, all of them
 
     Returns
     -------
-    A :class:`Setting` for each recall. The same input gives the same settings.
+    A :class:`~densehash.index.question.Reach` for each recall; what is expected of it is below the
+    recall only if nothing reaches that. The same input gives the same.
 
     Examples
     --------
@@ -116,11 +103,11 @@ def calibrated(
     >>> model = SignModel.learn(rows, labels, centers, shift, 32, "l2", RandomState(0))
     >>> searcher = model.searcher([Segment(model.entries(rows, labels[:, np.newaxis]), 500, rows)])
     >>> truth = ((queries[:, None] - rows) ** 2).sum(axis=2).argsort(axis=1)[:, :10]
-    >>> setting, = calibrated(model, searcher, queries, truth, recalls=[0.9])
-    >>> setting.recall, setting.expected >= 0.9
+    >>> reach, = calibrated(model, searcher, queries, truth, [0.9])
+    >>> reach.recall, reach.expected >= 0.9
     (0.9, True)
     """
-    trial = _Trial(model, searcher, queries, truth[:, :k], k, own)
+    trial = _Trial(model, searcher, queries, truth[:, :k], k, own, allowed)
     by_spread: list[tuple[float, _Measured]] = []
     for spread in _SPREADS:
         by_spread.append((spread, trial(spread, _STOP)))
@@ -134,7 +121,7 @@ def calibrated(
     for stop in _STOPS:
         by_stop.append((stop, trial(widest, stop)))
         measured = by_stop[-1][1]
-        if measured.recall - _SURE * measured.error >= max(recalls):
+        if measured.recall - SURE * measured.error >= max(recalls):
             break
         if stop > trial.everything or _is_flat(by_stop):
             break
@@ -151,10 +138,10 @@ def _cheapest(
     recall: float,
     by_spread: list[tuple[float, _Measured]],
     by_stop: list[tuple[float, _Measured]],
-) -> Setting:
+) -> Reach:
     found = np.array([measured.recall for _, measured in by_stop])
     found = np.maximum.accumulate(found) + np.arange(len(found)) * 1e-9
-    sure = found - _SURE * np.array([measured.error for _, measured in by_stop])
+    sure = found - SURE * np.array([measured.error for _, measured in by_stop])
     sure = np.maximum.accumulate(sure) + np.arange(len(sure)) * 1e-9
     logs = np.log([stop for stop, _ in by_stop])
     costs = np.array([trial.cost_of_groups(measured) for _, measured in by_stop])
@@ -162,7 +149,7 @@ def _cheapest(
     all_found = by_spread[-1][1].recall
     for spread, measured in by_spread:
         needed = recall * all_found / max(measured.recall, 1e-9)
-        if needed > sure[-1]:
+        if needed > sure[-1] and spread < by_spread[-1][0]:
             continue
         log = float(np.interp(needed, sure, logs))
         cost = float(np.interp(log, logs, costs)) + trial.cost_of_vectors(measured)
@@ -173,18 +160,18 @@ def _cheapest(
     while True:
         measured = trial(spread, stop)
         tried.append((stop, measured))
-        if measured.recall - _SURE * measured.error >= recall or measured.recall == 1:
+        if measured.recall - SURE * measured.error >= recall or measured.recall == 1:
             break
-        if not _is_flat(tried):
+        if not _is_flat(tried) and stop <= trial.everything:
             stop *= _MORE
         elif spread < by_spread[-1][0]:
-            spread = by_spread[-1][0]
+            spread = next(wider for wider, _ in by_spread if wider > spread)
             tried = []
         else:
             break
     # Some more than any of these queries needed, for those that are harder.
     probes = min(trial.n_groups, measured.most_groups + measured.most_groups // 4 + 1)
-    return Setting(recall, spread, stop, probes, measured.recall)
+    return Reach(recall, spread, stop, probes, measured.recall)
 
 
 class _Trial:
@@ -198,13 +185,14 @@ class _Trial:
         truth: NDArray[Any],
         k: int,
         own: NDArray[np.int64] | None,
+        allowed: list[NDArray[np.uint8]] | None,
     ) -> None:
         self.n_groups = len(model.centers)
         # A stop beyond which next to all groups are visited: these are not so much farther.
         self.everything = 64.0 * self.n_groups
         self._searcher, self._queries, self._k, self._own = searcher, queries, k, own
-        self._truth = truth
-        self._entry = _ENTRY + _ENTRY_BIT * model.of_rows.n_bits
+        self._truth, self._allowed = truth, allowed
+        self._entry = _ENTRY + _ENTRY_BIT * model.decoder.n_bits
         self._vector = _VECTOR + _VECTOR_NUMBER * model.centers.shape[1]
         self._known: dict[tuple[float, float], _Measured] = {}
 
@@ -217,7 +205,7 @@ class _Trial:
         k = self._k + (self._own is not None)
         probes = int(min(self.n_groups, np.ceil(stop)))
         distances, positions, efforts = self._searcher.search(
-            self._queries, k, probes, spread, stop, None, n_threads(), ""
+            self._queries, k, probes, spread, stop, self._allowed, n_threads(), ""
         )
         if self._own is not None:
             positions = np.where(positions == self._own[:, np.newaxis], -2, positions)

@@ -1,8 +1,7 @@
-"""What a sketch of signs is made of: centres, decoders and entries, and the search through them.
+"""What a sketch of signs is made of: centres, a decoder and entries, and the search through them.
 
 A row lies in one group or in two of them, so an index holds *entries*: signs, factors and the
-number of a row. Entries lie by group, in blocks of 32 that run over the limits of groups. The
-centres are entries too, of one group around the mean, with a decoder of their own.
+number of a row. Entries lie by group, in blocks of 32 that run over the limits of groups.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from densehash.source import Source
 
 __all__ = [
     "BLOCK",
-    "CENTER_BITS",
     "Blocks",
     "ByRow",
     "Entries",
@@ -41,9 +39,6 @@ Floats = NDArray[np.float32]
 
 _NEAR = 32  # centres near a row's first one, among which its second one is looked for
 _AT_A_TIME = 256  # centres, or rows
-CENTER_BITS = 128
-"""Signs of a centre."""
-
 BLOCK = 32
 """Entries of a block."""
 
@@ -221,10 +216,7 @@ class SignModel:
     ----------
     shift : float32 (d,): rows and centres are relative to it
     centers : float32 (g, d)
-    of_rows, of_centers : decoders
-    center_blocks : uint8 (ceil(g / 32), 4 n_bits + 128), the centres as entries
-    center_order : uint32 (g,), the centre of each of these entries, in random order: the first
-        few say how near the nearest are
+    decoder : of all rows
 
     Examples
     --------
@@ -241,10 +233,7 @@ class SignModel:
 
     shift: Floats
     centers: Floats
-    of_rows: Decoder
-    of_centers: Decoder
-    center_blocks: NDArray[np.uint8]
-    center_order: NDArray[np.uint32]
+    decoder: Decoder
 
     @classmethod
     def learn(
@@ -257,7 +246,7 @@ class SignModel:
         metric: str,
         random_state: RandomState,
     ) -> SignModel:
-        """Learn decoders.
+        """Learn a decoder.
 
         Parameters
         ----------
@@ -267,15 +256,10 @@ class SignModel:
         shift : float32 (d,)
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" (rows had length 1 before the shift) or "ip"
-        random_state : draws rotations and the order of centres
+        random_state : draws a rotation
         """
-        of_rows = learn_decoder(rows, labels, centers, n_bits, metric, random_state)
-        middle = np.zeros((1, len(shift)), np.float32)
-        zeros = np.zeros(len(centers), np.uint32)
-        of_centers = learn_decoder(centers, zeros, middle, CENTER_BITS, metric, random_state)
-        order = random_state.permutation(len(centers)).astype(np.uint32)
-        blocks = _native.pack_signs(*of_centers.encode(centers[order], zeros, middle))
-        return cls(shift, centers, of_rows, of_centers, blocks, order)
+        decoder = learn_decoder(rows, labels, centers, n_bits, metric, random_state)
+        return cls(shift, centers, decoder)
 
     def encode(self, rows: Floats, labels: NDArray[np.uint32]) -> ByRow:
         """What is kept of rows, one after the other.
@@ -286,7 +270,7 @@ class SignModel:
         labels : uint32 (n, 1) or (n, 2), the groups of each row
         """
         parts = [
-            self.of_rows.encode(rows, np.ascontiguousarray(column), self.centers, self.products)
+            self.decoder.encode(rows, np.ascontiguousarray(column), self.centers, self.products)
             for column in labels.T
         ]
         codes, factors = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
@@ -299,7 +283,7 @@ class SignModel:
     @cached_property
     def products(self) -> Floats:
         """Of the centres with the decoder of rows, float32 (g, n_bits)."""
-        return self.of_rows.products(self.centers)
+        return self.decoder.products(self.centers)
 
     @cached_property
     def near(self) -> NDArray[np.intp]:
@@ -309,17 +293,13 @@ class SignModel:
     def searcher(self, segments: Sequence[Segment]) -> _native.Signs:
         """What searches segments in one native call; it keeps their arrays alive."""
         searcher = _native.Signs(
-            self.of_rows.metric,
+            self.decoder.metric,
             self.shift,
             self.centers,
-            np.concatenate([self.of_rows.whole, self.of_centers.whole]),
-            np.concatenate([self.of_rows.steps, self.of_centers.steps]),
-            self.center_blocks,
-            self.center_order,
-            self.of_rows.alpha,
-            self.of_rows.beta,
-            self.of_centers.alpha,
-            self.of_centers.beta,
+            self.decoder.whole,
+            self.decoder.steps,
+            self.decoder.alpha,
+            self.decoder.beta,
         )
         for segment in segments:
             searcher.add(

@@ -8,7 +8,6 @@ grouped, where a row lies in two groups and is kept as what differs from their c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,24 +21,25 @@ from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
 from densehash.index.ordering import Found, Ranked, first_of, with_wider
 from densehash.index.placing import Put, in_memory
-from densehash.index.question import Prepared, Question, Request
+from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import entries
+from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.decoder import Decoder
 from densehash.index.sketches.entries import ByRow, Entries, SignModel
-from densehash.index.sketches.sketch import Candidates, Column, Sketch
+from densehash.index.sketches.sketch import Column, Sketch
 from densehash.index.stored import check_stored
-from densehash.index.visits import Allowed, Visits
+from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 from densehash.source import Source
 
-__all__ = ["MOST_BITS", "SignQueries", "SignSettings", "Signs", "check_bits", "n_bits_for"]
+__all__ = ["MOST_BITS", "SignQueries", "Signs", "check_bits", "n_bits_for"]
 
 MOST_BITS = 1024
 """Signs of a row."""
 
-_SAMPLE = 16_384  # residuals to learn decoders from; more make no difference that can be seen
+_SAMPLE = 16_384  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -53,23 +53,6 @@ def n_bits_for(n_features: int) -> int:
     (128, 256)
     """
     return 128 if n_features <= _WIDE else 256
-
-
-@dataclass(frozen=True)
-class SignSettings:
-    """How far a search looks.
-
-    Attributes
-    ----------
-    spread : rows are compared exactly while their estimate, less what it may be off, is below the
-        k-th distance so far. It may be off by so many times |q - c| |r| / |y|: see the decoder
-    stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank counts
-        from 1; D and D1 are squared distances to the centres of the group and of the first one, T
-        to the k-th row so far
-    """
-
-    spread: float = 0.12
-    stop: float = 300.0
 
 
 class SignQueries(Prepared):
@@ -97,7 +80,6 @@ class Signs(Sketch):
     ----------
     model : what all segments share
     n_copies : entries of a row: in how many groups it lies, 1 or 2
-    settings : how far a search looks
 
     Examples
     --------
@@ -109,16 +91,13 @@ class Signs(Sketch):
 
     name: ClassVar[str] = "signs"
     distance_type: ClassVar[type[np.generic]] = np.float32
-    takes_candidates: ClassVar[bool] = False
+    estimates: ClassVar[bool] = True
     any_metric: ClassVar[bool] = False
     places_rows: ClassVar[bool] = True
     format_version: ClassVar[int] = 2
 
-    def __init__(
-        self, model: SignModel, n_copies: int, settings: SignSettings | None = None
-    ) -> None:
+    def __init__(self, model: SignModel, n_copies: int) -> None:
         self.model, self.n_copies = model, n_copies
-        self.how = SignSettings() if settings is None else settings
         # What searches the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
 
@@ -134,7 +113,7 @@ class Signs(Sketch):
         kind : flat or grouped
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" or "ip"
-        random_state : draws rows to learn from, rotations, and an order of the centres
+        random_state : draws rows to learn from, and a rotation
         """
         n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 else 1
         sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
@@ -146,7 +125,7 @@ class Signs(Sketch):
             shift = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
             centers = np.zeros((1, len(shift)), np.float32)
         relative = _relative(sample, shift)
-        if n_copies == 2:  # decoders see both residuals of a row
+        if n_copies == 2:  # the decoder sees both residuals of a row
             second = entries.second_groups(relative, labels, centers)
             relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, second])
         model = SignModel.learn(relative, labels, centers, shift, n_bits, metric, random_state)
@@ -162,7 +141,7 @@ class Signs(Sketch):
     @property
     def n_bits(self) -> int:
         """Signs of an entry."""
-        return self.model.of_rows.n_bits
+        return self.model.decoder.n_bits
 
     @property
     def n_groups(self) -> int:
@@ -186,22 +165,18 @@ class Signs(Sketch):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The length of its codes, and how far a search looks."""
-        return {"bits": self.n_bits, "groups_a_row": self.n_copies, **asdict(self.how)}
+        """The length of its codes, and in how many groups a row lies."""
+        return {"bits": self.n_bits, "groups_a_row": self.n_copies}
 
     def settings(self) -> Mapping[str, Any]:
-        """Decoders, the centres as entries, and how far a search looks."""
+        """The decoder, and what rows are relative to."""
         model = self.model
         return {
             "sketch": self.name,
             "sketch_settings": {
                 "groups_a_row": self.n_copies,
-                **asdict(self.how),
                 "shift": model.shift,
-                "decoder": _content_of(model.of_rows),
-                "center_decoder": _content_of(model.of_centers),
-                "center_signs": model.center_blocks,
-                "center_order": model.center_order,
+                "decoder": _content_of(model.decoder),
             },
         }
 
@@ -221,24 +196,10 @@ class Signs(Sketch):
                 raise FileError("the centers and the signs are relative to another shift")
         if not bool(np.isfinite(shift).all() and np.isfinite(centers).all()):
             raise FileError("the shift or the centers are not finite")
-        g, center_bits = len(centers), entries.CENTER_BITS
-        blocks, order = stored["center_signs"], stored["center_order"]
-        check_stored(blocks, "center_signs", np.uint8, (-(-g // 32), 4 * center_bits + 128))
-        check_stored(order, "center_order", np.uint32, (g,))
-        if not np.array_equal(np.sort(order), np.arange(g)):
-            raise FileError("the order of the centers does not have each of them once")
-        metric = content["metric"]
-        model = SignModel(
-            shift,
-            centers,
-            _decoder_from(stored["decoder"], n_bits, d, metric),
-            _decoder_from(stored["center_decoder"], center_bits, d, metric),
-            blocks,
-            order,
-        )
-        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, g))
-        how = SignSettings(*(check_positive(stored[name], name) for name in ("spread", "stop")))
-        return cls(model, n_copies, how)
+        decoder = _decoder_from(stored["decoder"], n_bits, d, content["metric"])
+        model = SignModel(shift, centers, decoder)
+        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, len(centers)))
+        return cls(model, n_copies)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -308,23 +269,44 @@ class Signs(Sketch):
         request: Request,
     ) -> Found:
         """The k neighbours of each query, by distance or by estimate."""
-        queries, exact = asked.vectors, request.rerank == "exact"
-        _check_size(queries)
-        if not (exact and queries.itemsize == 1 and queries.dtype == segments[0].kept.dtype):
-            queries = queries.astype(np.float32, copy=False)
+        exact = request.rerank == "exact"
+        queries = _compared(asked.vectors, segments, exact=exact)
         searcher = self._searcher(segments, exact=exact)
-        # An estimate is no bound where it is what rows are ranked by.
-        how = replace(self.how, spread=0.0) if not exact else self.how
-        look = _Look(segments, searcher, how, request.allowed, asked.n_threads)
-        k, n_groups = min(request.k, look.n_rows), self.n_groups
-        probes = n_groups if asked.probes is None else min(asked.probes, n_groups)
-        found = look(queries, k, probes)
+        reach = EVERYTHING if request.reach is None else request.reach
+        look = _Look(segments, searcher, reach, request.allowed, asked.n_threads)
+        k = min(request.k, look.n_rows)
+        everyone = np.arange(len(queries))
+        efforts = np.zeros((len(queries), 3), np.int32)
+        found = look(queries, k, everyone, efforts)
         wanted = min(k, look.n_allowed)
-        if probes == n_groups or wanted == 0:
-            return found
-        # The groups visited may have too few rows: these queries look everywhere.
-        lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
-        return Found(*with_wider(found, lacking, lambda some: look(queries[some], k, n_groups)))
+        if wanted and bool((found.positions[:, wanted - 1] < 0).any()):
+            # The groups visited may have too few rows: these queries look everywhere.
+            lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
+            look.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
+            found = Found(
+                *with_wider(found, lacking, lambda some: look(queries[some], k, some, efforts))
+            )
+        if request.watch is not None:
+            request.watch(efforts)
+        return found
+
+    def reaches(
+        self,
+        segments: Sequence[Segment],
+        queries: NDArray[Any],
+        truth: NDArray[Any],
+        recalls: Sequence[float],
+        *,
+        k: int,
+        exact: bool,
+        own: NDArray[np.int64] | None = None,
+    ) -> tuple[Reach, ...]:
+        """How far a search must look to find some shares of the nearest rows."""
+        masks = _masks([segment.live for segment in segments], segments)
+        searcher = self._searcher(segments, exact=exact)
+        return calibrated(
+            self.model, searcher, queries, truth, recalls, k=k, own=own, allowed=masks
+        )
 
     def _searcher(self, segments: Sequence[Segment], *, exact: bool) -> _native.Signs:
         """What searches segments; kept until others are searched."""
@@ -342,38 +324,6 @@ class Signs(Sketch):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_searchers": {}}  # native, and of this process
-
-    def nearest(
-        self,
-        segment: Segment,
-        prepared: Prepared,
-        visits: Visits,
-        allowed: Allowed,
-        n: int,
-        *,
-        ordered: bool,
-        n_threads: int,
-    ) -> Candidates:
-        """Nothing asks for candidates alone: see :meth:`at_once`."""
-        raise NotImplementedError
-
-    def within(
-        self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
-    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """Distances are estimates: what is within a radius is found among the nearest."""
-        raise NotImplementedError
-
-    def reranked(
-        self,
-        segment: Segment,
-        prepared: Prepared,
-        positions: NDArray[np.int64],
-        k: int,
-        *,
-        n_threads: int,
-    ) -> Candidates:
-        """There is no other way without vectors than the estimate."""
-        raise NotImplementedError
 
     def equal(
         self,
@@ -396,7 +346,7 @@ class _Look:
     ----------
     segments : at least one
     searcher : of them
-    how : how far it looks
+    reach : how far it looks
     allowed : by segment, which rows may be found
     n_threads : how many threads look
     """
@@ -405,37 +355,41 @@ class _Look:
         self,
         segments: Sequence[Segment],
         searcher: _native.Signs,
-        how: SignSettings,
+        reach: Reach,
         allowed: Sequence[Allowed],
         n_threads: int,
     ) -> None:
-        self._segments, self._searcher, self._how = segments, searcher, how
+        self._segments, self._searcher, self.reach = segments, searcher, reach
         self._n_threads = n_threads
         self.n_rows = sum(len(segment.ids) for segment in segments)
         self.n_allowed = self.n_rows
-        self._masks: list[NDArray[np.uint8]] | None = None
-        if any(one is not None for one in allowed):
-            self._masks = [
-                np.ones(of.n_rows, np.uint8) if one is None else one.view(np.uint8)
-                for one, of in zip(allowed, segments, strict=True)
-            ]
+        self._masks = _masks(allowed, segments)
+        if self._masks is not None:
             self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
 
-    def __call__(self, queries: NDArray[Any], k: int, probes: int) -> Found:
-        """The k nearest, by (distance, id)."""
+    def __call__(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        numbers: NDArray[np.intp],
+        efforts: NDArray[np.int32],
+    ) -> Found:
+        """The k nearest, by (distance, id); what it took is added to efforts of these numbers."""
         if len(self._segments) == 1:
-            distances, positions = self._search(queries, k, probes, self._masks)
+            distances, positions, of_each = self._search(queries, k, self._masks)
+            efforts[numbers] += of_each
             return Found(distances, np.zeros(positions.shape, np.int32), positions)
         # Native code orders rows of equal distance by segment. One more than k tells whether the
         # last one is among them: then each segment is asked for its own first.
-        distances, positions = self._search(queries, k + 1, probes, self._masks)
+        distances, positions, of_each = self._search(queries, k + 1, self._masks)
+        efforts[numbers] += of_each
         tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
         found = self._in_order([(distances, positions)], k)
         return Found(
             *with_wider(
                 found,
                 np.flatnonzero(tied),
-                lambda some: self._in_order(list(self._one_by_one(queries[some], k, probes)), k),
+                lambda some: self._in_order(list(self._one_by_one(queries[some], k)), k),
             )
         )
 
@@ -443,20 +397,19 @@ class _Look:
         self,
         queries: NDArray[Any],
         k: int,
-        probes: int,
         masks: list[NDArray[np.uint8]] | None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """By (distance, segment, rank); positions count rows of all segments."""
-        spread, stop = self._how.spread, self._how.stop
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
+        """By (distance, segment, rank), and efforts; positions count rows of all segments."""
+        _, spread, stop, probes, _ = self.reach
         try:
             return self._searcher.search(
                 queries, k, probes, spread, stop, masks, self._n_threads, ""
-            )[:2]
+            )
         except RuntimeError as error:
             raise FileError(f"the index is damaged: {error}") from None
 
     def _one_by_one(
-        self, queries: NDArray[Any], k: int, probes: int
+        self, queries: NDArray[Any], k: int
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """The first k of each segment alone."""
         for number in range(len(self._segments)):
@@ -465,7 +418,7 @@ class _Look:
                 masks[number][:] = 1
             else:
                 masks[number] = self._masks[number]
-            yield self._search(queries, k, probes, masks)
+            yield self._search(queries, k, masks)[:2]
 
     def _in_order(
         self, answers: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]], k: int
@@ -484,6 +437,18 @@ class _Look:
         return Found(whole.distances, *whole.places)
 
 
+def _masks(
+    allowed: Sequence[Allowed], segments: Sequence[Segment]
+) -> list[NDArray[np.uint8]] | None:
+    """Which rows may be found, as native code reads it; None where all may."""
+    if all(one is None for one in allowed):
+        return None
+    return [
+        np.ones(of.n_rows, np.uint8) if one is None else one.view(np.uint8)
+        for one, of in zip(allowed, segments, strict=True)
+    ]
+
+
 def _entries_of(segment: Segment) -> Entries:
     return Entries(*(segment.columns[name] for name in _COLUMNS))
 
@@ -495,6 +460,14 @@ def _parts(centers: Centers) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(rows - shift.astype(rows.dtype), np.float32)
+
+
+def _compared(queries: NDArray[Any], segments: Sequence[Segment], *, exact: bool) -> NDArray[Any]:
+    """Queries as native code takes them: integers that are compared with integers, or float32."""
+    _check_size(queries)
+    if exact and queries.itemsize == 1 and queries.dtype == segments[0].kept.dtype:
+        return queries
+    return queries.astype(np.float32, copy=False)
 
 
 def _check_size(queries: NDArray[Any]) -> None:

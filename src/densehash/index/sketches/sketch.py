@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from densehash.index.kinds import Kind
 from densehash.index.ordering import Found
 from densehash.index.placing import Put
-from densehash.index.question import Prepared, Question, Request
+from densehash.index.question import Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed, Visits
@@ -66,8 +66,9 @@ class Sketch(ABC):
     """Of the distances of candidates: int32 where they are counted, float32 where estimated."""
     reranks: ClassVar[tuple[str, ...]] = ()
     """Ways to re-rank without vectors, the best first."""
-    takes_candidates: ClassVar[bool] = True
-    """Whether a search may say how many rows are re-ranked."""
+    estimates: ClassVar[bool] = False
+    """Whether distances are estimated, so that a :class:`~densehash.index.question.Reach` says how
+    many rows are compared."""
     any_metric: ClassVar[bool] = True
     """Whether a search may go by another metric than the index."""
     places_rows: ClassVar[bool] = False
@@ -198,7 +199,49 @@ class Sketch(ABC):
         """
         return None
 
+    def reaches(
+        self,
+        segments: Sequence[Segment],  # noqa: ARG002
+        queries: NDArray[Any],  # noqa: ARG002
+        truth: NDArray[Any],  # noqa: ARG002
+        recalls: Sequence[float],  # noqa: ARG002
+        *,
+        k: int,  # noqa: ARG002
+        exact: bool,  # noqa: ARG002
+        own: NDArray[np.int64] | None = None,  # noqa: ARG002
+    ) -> tuple[Reach, ...]:
+        """How far a search must look to find some shares of the nearest rows.
+
+        Parameters
+        ----------
+        segments : at least one
+        queries : uint8, int8 or float32 (q, d)
+        truth : int (q, k), the nearest rows: their numbers, counted over all segments, -1 where
+            there are fewer; or float (q, k), their distances, infinite where there are fewer
+        recalls : above 0, at most 1, rising
+        k : how many neighbours
+        exact : whether rows are compared by kept vectors
+        own : int64 (q,), where the queries are rows of the index: their numbers. They are not their
+            own neighbours
+
+        Returns
+        -------
+        one for each recall; none, where a sketch has other settings
+        """
+        return ()
+
     @abstractmethod
+    def equal(
+        self,
+        segment: Segment,
+        positions: NDArray[np.int64],
+        prepared: Prepared,
+        queries: NDArray[np.intp],
+    ) -> NDArray[np.bool_]:
+        """Whether rows look the same as the queries of some numbers, (m,) each."""
+
+    # --- the steps, of a sketch that does not do all at once --------------------------------------
+
     def nearest(
         self,
         segment: Segment,
@@ -222,8 +265,8 @@ class Sketch(ABC):
         ordered : whether they must come in that order
         n_threads : how many threads look
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def within(
         self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
@@ -231,8 +274,8 @@ class Sketch(ABC):
 
         Positions at one distance come in any order.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def reranked(
         self,
         segment: Segment,
@@ -246,13 +289,4 @@ class Sketch(ABC):
 
         Distances are float32, and infinite where there are fewer.
         """
-
-    @abstractmethod
-    def equal(
-        self,
-        segment: Segment,
-        positions: NDArray[np.int64],
-        prepared: Prepared,
-        queries: NDArray[np.intp],
-    ) -> NDArray[np.bool_]:
-        """Whether rows look the same as the queries of some numbers, (m,) each."""
+        raise NotImplementedError

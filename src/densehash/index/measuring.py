@@ -1,0 +1,142 @@
+"""What to expect of a search: measured when an index is built, on some of its own rows.
+
+Each of these rows asks for its nearest others, which a plain comparison with all rows tells. So an
+index knows how far it has to look for a recall, and searches go by that where they are not told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash.checks import check_chance
+from densehash.index.building import as_hashed
+from densehash.index.changes import locate
+from densehash.index.question import Question
+from densehash.index.requests import USUAL_K, question_of
+from densehash.index.searching import exactly, merged
+from densehash.index.sketches import Candidates
+from densehash.index.state import Settings, State
+from densehash.progress import steps
+from densehash.source import Source
+from densehash.truth import nearest
+
+__all__ = ["RECALLS", "USUAL_RECALL", "distances_to", "measured"]
+
+RECALLS = (0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
+"""What an index knows how to reach."""
+
+USUAL_RECALL = 0.97
+"""What a search is to find where nothing is said; a little more than .95, to be safe."""
+
+_FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
+_FEWEST, _MOST = 200, 500  # rows that ask
+_COMPARED = 150_000_000  # distances; fewer rows ask where there are many to be compared with
+
+
+def measured(
+    state: State,
+    X: NDArray[Any] | Source,
+    ids: NDArray[Any] | None,
+    random_state: int | RandomState | None,
+    *,
+    verbose: bool = False,
+) -> State:
+    """An index that was just built, and knows how far to look.
+
+    Parameters
+    ----------
+    state : the index
+    X : its rows, (n, d)
+    ids : of these rows, (n,); None where they are 0 to n - 1
+    random_state : draws the rows that ask
+    verbose : whether it shows a bar while it takes long
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
+    >>> Index.build(X, sketch="signs", random_state=0).recall > 0.95
+    True
+    """
+    if not state.sketch.estimates:
+        return state
+    n = len(X)
+    if n < _FEWEST_ROWS:
+        few = f"{n:,} rows are too few to learn from, so every row is compared"
+        return replace(state, reason=f"{state.reason}; {few}")
+    n_asking = min(max(_COMPARED // n, _FEWEST), _MOST, n // 2)
+    numbers = np.unique(check_chance(random_state).randint(n, size=n_asking))
+    with steps(1.0, shown=verbose) as begin, begin("measuring recall", 1.0):
+        asked = question_of(state, X[numbers])
+        hashed = as_hashed(X, state.metric)
+        metric = "l2" if state.metric == "cosine" else state.metric
+        near = nearest(asked.hashed, hashed, k=USUAL_K + 1, metric=metric, ordered=True)
+        others = _without(near, numbers)
+        positions, own = (_positions(state, ids, one) for one in (others, numbers))
+        exact = state.vector_type is not None
+        truth = distances_to(state, asked, positions) if exact else positions
+        reaches = state.sketch.reaches(
+            state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=exact, own=own
+        )
+    usual = reaches[RECALLS.index(USUAL_RECALL)]
+    return replace(state, settings=Settings(reach=usual, reaches=reaches))
+
+
+def distances_to(
+    state: State, asked: Question, positions: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Distances of queries to rows by their kept vectors, rising.
+
+    Parameters
+    ----------
+    state : the index
+    asked : q queries
+    positions : int64 (q, k), numbers of rows, counted over all segments, -1 where there is none
+
+    Returns
+    -------
+    float32 (q, k), infinite where there is none
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8)._state
+    >>> distances_to(state, question_of(state, [[1.0]]), np.array([[4, 2]]))
+    array([[1., 3.]], dtype=float32)
+    """
+    parts: list[Candidates] = []
+    first = 0
+    for segment in state.segments:
+        inside = (positions >= first) & (positions < first + segment.n_rows)
+        here = np.where(inside, positions - first, -1)
+        parts.append(exactly(segment, asked, here, positions.shape[1]))
+        first += segment.n_rows
+    distances: NDArray[np.float32] = merged(state.segments, parts, positions.shape[1]).distances
+    return distances
+
+
+def _without(near: NDArray[np.int64], own: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Rows but the one that asks; but the last one, where that is not among them."""
+    is_own = near == own[:, np.newaxis]
+    is_own[~is_own.any(axis=1), -1] = True
+    others: NDArray[np.int64] = near[~is_own].reshape(len(near), -1)
+    return others
+
+
+def _positions(
+    state: State, ids: NDArray[Any] | None, numbers: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Where rows of some numbers lie, counted over all segments."""
+    flat = numbers.reshape(-1)
+    where, ranks = locate(state, flat if ids is None else ids[flat])
+    firsts = np.cumsum([0, *(segment.n_rows for segment in state.segments[:-1])])
+    found = np.empty(len(flat), np.int64)
+    for number, segment in enumerate(state.segments):
+        here = where == number
+        found[here] = firsts[number] + segment.positions_of(ranks[here])
+    return found.reshape(numbers.shape)
