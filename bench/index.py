@@ -31,7 +31,9 @@ import os
 import platform
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +46,7 @@ from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, Ids, K, Ladder, 
 from index_results import Measured, OneQuery, Point, Race, Results, SetResults
 from index_sets import SETS, TARGETS, VectorSet
 from index_small import overhead_us
+from peers import CannotTakePartError
 from rich.console import Console
 
 from densehash import hamming
@@ -115,27 +118,44 @@ def measured(worker: Worker, results: SetResults, truth: Ids) -> Measured:
 def race(target: float, workers: dict[str, Worker], results: SetResults, truth: Ids) -> Race:
     """All who have the recall take turns, with all queries in one call and with one a call."""
     points = {name: point for name in workers if (point := results.measured[name].fastest(target))}
-    best = dict.fromkeys(points, float("inf"))
+    best = dict.fromkeys(points, 0.0)
     spent = dict.fromkeys(points, 0.0)
-    n_asked = dict.fromkeys(points, 0)
+    one: dict[str, OneQuery] = {}
     for _ in range(RACE_TURNS):
         for name, point in points.items():
-            if spent[name] < RACE_S:
+            if spent[name] > RACE_S or name in results.absent:
+                continue
+            with left_out_if_it_fails(name, results):
                 answer = workers[name].ask(point.setting, turns=1)
-                best[name] = min(best[name], answer.seconds)
+                best[name] = max(best[name], len(answer.found) / answer.seconds)
                 spent[name] += answer.seconds
-                n_asked[name] = len(answer.found)
-    one: dict[str, OneQuery] = {}
     for _ in range(ONE_QUERY_TURNS):
         for name, point in points.items():
-            found = one_query_of(workers[name].ask_one_by_one(point.setting), truth)
-            if name not in one or found.median < one[name].median:
-                one[name] = found
+            if name in results.absent:
+                continue
+            with left_out_if_it_fails(name, results):
+                found = one_query_of(workers[name].ask_one_by_one(point.setting), truth)
+                if name not in one or found.median < one[name].median:
+                    one[name] = found
     raced = {
-        name: Point(point.setting, point.recall, n_asked[name] / best[name])
+        name: replace(point, speed=best[name])
         for name, point in points.items()
+        if name not in results.absent
     }
     return Race(target, raced, one)
+
+
+@contextmanager
+def left_out_if_it_fails(name: str, results: SetResults) -> Iterator[None]:
+    """Whatever a contestant raises, the others go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        # Some errors of native code say nothing but their type.
+        known = isinstance(error, CannotTakePartError)
+        reason = str(error) if known else f"{type(error).__name__}: {error}"
+        results.absent[name] = reason
+        say(f"{results.vectors.title}: {CONTESTANTS[name].title} is left out: {reason}")
 
 
 def one_query_of(answers: Answers, truth: Ids) -> OneQuery:
@@ -157,18 +177,14 @@ def run_set(
         for contestant in contestants:
             with ExitStack() as stack:
                 worker = stack.enter_context(Worker(contestant))
-                try:
+                with left_out_if_it_fails(contestant.name, results):
                     with notes.status(f"{vectors.title}: {contestant.title}"):
                         each = measured(worker, results, truth)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                    results.absent[contestant.name] = f"{type(error).__name__}: {error}"
-                    say(f"{vectors.title}: {contestant.title} is left out: {error}")
-                    continue
-                say(f"{vectors.title}: {line_of(each)}")
-                results.measured[contestant.name] = each
-                if each.points:
-                    workers[contestant.name] = worker
-                    to_the_end.push(stack.pop_all())
+                    say(f"{vectors.title}: {line_of(each)}")
+                    results.measured[contestant.name] = each
+                    if each.points:
+                        workers[contestant.name] = worker
+                        to_the_end.push(stack.pop_all())
         for target in TARGETS:
             with notes.status(f"{vectors.title}: recall {target:g}, taking turns"):
                 results.races.append(race(target, workers, results, truth))

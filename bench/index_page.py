@@ -81,7 +81,7 @@ def overview(results: Results) -> Table:
     lines = dict.fromkeys(what for demands in of_sets for what in demands)
     return Table(
         "overview",
-        "What was asked for on all sets; what was required in brackets",
+        "What was asked for on all sets: measured, required, and whether it is met",
         (Column("what"), *(Column(one.vectors.title) for one in results.sets.values())),
         tuple((what, *(brief(demands.get(what)) for demands in of_sets)) for what in lines),
     )
@@ -90,7 +90,7 @@ def overview(results: Results) -> Table:
 def brief(demand: Demand | None) -> str:
     if demand is None:
         return ""
-    return f"{demand.figure} ({demand.required})" + ("" if demand.met else " NO")
+    return f"{demand.figure} ({demand.required}) {'yes' if demand.met else 'NO'}"
 
 
 def set_title(results: SetResults) -> str:
