@@ -132,7 +132,10 @@ def absent(results: SetResults, race: Race) -> str:
         if each.points and name not in race.points
     ]
     parts = [f"Never had that recall: {', '.join(never)}."] if never else []
-    parts += [f"{title(name)} is left out: {why}." for name, why in results.absent.items()]
+    if race is results.races[0]:  # said once
+        parts += [
+            f"{title(name)} is left out: {why.rstrip('.')}." for name, why in results.absent.items()
+        ]
     return " ".join(parts)
 
 
