@@ -430,7 +430,7 @@ def others() -> Iterator[Contestant]:
     yield Contestant("hnsw32-40", f"{hnsw} 40", partial(FaissHnsw, 40))
     efforts = (Ladder("ef", EFFORTS),)
     yield Contestant("symphony", "SymphonyQG, degree 32", Symphony, efforts)
-    lists = tuple(Ladder("nprobe", LISTS, {"k_factor": k_factor}) for k_factor in (4, 8, 16))
+    lists = tuple(Ladder("nprobe", LISTS, {"k_factor": k_factor}) for k_factor in (4, 8, 16, 40))
     yield Contestant("fastscan", "faiss IVF+PQ FastScan, refined", FaissFastScan, lists)
     lists = tuple(Ladder("leaves", LISTS, {"reordered": n}) for n in (50, 120))
     yield Contestant("scann", "ScaNN", Scann, lists)
