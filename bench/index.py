@@ -1,19 +1,25 @@
-"""How fast and how good the index is, against named peers; all in one run.
+"""How fast and how good the index is, against named peers on four sets; all in one run.
 
-    python bench/index.py [--rows N] [--queries N] [--codes N] [--only NAME,..] [--markdown]
-                          [--json FILE] [--out DIR]
+    python bench/index.py [--sets NAME,..] [--only NAME,..] [--rows N] [--queries N] [--codes N]
+                          [--markdown] [--json FILE] [--out DIR]
 
-The last 10,000 SIFT rows are queries, the 600,000 before them are searched: 10 neighbours of each
-query, all queries in one call, one thread. Recall is the share of the true ten that was found.
-Every contestant is built from vectors by two threads, in a process of its own, and asked with
-several settings that trade recall for speed. Where two are compared at a recall, each has its
-fastest setting that reaches it; they take turns, and the best time of each counts. What is built
-in less than 10 seconds is built three times, and the best time counts.
+The sets are sift (600,000 rows; ours and usearch also take its bytes as such), glove-large
+(198,000, cosine), gist (50,000) and wordnet (100,000, cosine): 10 neighbours of each query, one
+thread. Recall is the share of the true ten that was found. Every contestant is built from vectors
+by two threads, in a process of its own, and asked with settings that trade recall for speed, until
+it has recall 0.99; between those next to 0.95 and 0.99 more are tried. Then those who have 0.95,
+and those who have 0.99, take turns, each with its fastest setting: all queries in one call, and the
+first thousand one a call. The best time of each counts. What is built in less than 10 seconds is
+built three times, and the best time counts. HNSW32 has efConstruction 200; it is also built with
+40, which is what our build is compared with. Who cannot be imported, or fails, is left out, with
+the reason.
 
-Before that, tables of substrings against a scan: radius 2 in ten million codes of 64 bits.
+Besides: one query on an index of 1,000 rows; and tables of substrings against a scan, radius 2 in
+ten million codes of 64 bits.
 
-The vectors are sift.npy, uint8 of shape (n, 128), in the folder named by DENSEHASH_DATA, or in
-../shared/data beside the checkout. --out writes report.html there, and its figures.
+The vectors are sift.npy, glove-large.npy, gist.npy and wordnet.npy in the folder named by
+DENSEHASH_DATA, or in ../shared/data beside the checkout. --json is written after each set. --out
+writes report.html there, and its figures.
 """
 
 from __future__ import annotations
@@ -25,33 +31,34 @@ import os
 import platform
 import sys
 import time
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 from contest import needed_width
-from hashers import Fact, facts_markdown, facts_table
-from index_child import N_QUERIES, TURNS, Answer, Worker, sift
+from index_child import Answers, Worker
 from index_multi import N_CODES, multi_results
-from index_page import costs_markdown, costs_table, costs_title, write_page
-from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, Ids, K, Setting
-from index_results import PAIRS, RECALL, Duel, Measured, Pair, Point, Results, promising
+from index_page import for_console, for_markdown, tables, write_page
+from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, Ids, K, Ladder, Setting
+from index_results import Measured, OneQuery, Point, Race, Results, SetResults
+from index_sets import SETS, TARGETS, VectorSet
+from index_small import overhead_us
 from peers import CannotTakePartError
 from rich.console import Console
 
 from densehash import hamming
-from densehash.errors import InputError
 from densehash.truth import nearest
 
-N_ROWS = 600_000
-N_TUNED = 1000  # queries that an index tunes itself with
-REPEATED = 0.9  # settings of less recall are asked once
-DUEL_TURNS = 5
-DUEL_S = 30.0  # after which a duel ends before its time
-MULTI = "multi"
+FLAT = 0.001  # a ladder that gains less in two steps is left
+SLOW_S = 15.0  # and so is one where all queries take longer
+BISECTIONS = 2
+RACE_TURNS = 5
+RACE_S = 10.0  # who has raced for so long sits out the remaining turns
+ONE_QUERY_TURNS = 3
+MULTI, SMALL = "multi", "small"
 
 notes = Console(stderr=True, highlight=False)
 say = partial(notes.print, markup=False, soft_wrap=True)
@@ -63,110 +70,144 @@ say = partial(notes.print, markup=False, soft_wrap=True)
 def recall_of(found: Ids, truth: Ids) -> float:
     """The share of the true neighbours that was found; no answer names a row twice."""
     asked = truth[: len(found)]
-    return float((found[:, :, None] == asked[:, None, :]).sum() / asked.size)
+    same = found.astype(np.int64)[:, :, np.newaxis] == asked[:, np.newaxis, :]
+    return float(same.sum() / asked.size)
 
 
-def point_of(setting: Setting, answer: Answer, truth: Ids) -> Point:
+def asked_once(worker: Worker, setting: Setting, truth: Ids) -> Point:
+    answer = worker.ask(setting)
     return Point(setting, recall_of(answer.found, truth), len(answer.found) / answer.seconds)
 
 
-def measured(worker: Worker, results: Results, truth: Ids) -> Measured:
-    contestant = worker.contestant
-    cost = worker.build(results.n_rows, results.n_queries)
-    once = [
-        point_of(setting, worker.ask(setting, turns=1), truth) for setting in contestant.settings
-    ]
-    again = {
-        str(point): point_of(point.setting, worker.ask(point.setting, TURNS - 1), truth)
-        for point in promising(once)
-        if point.recall >= REPEATED
-    }
-    points = [max(point, again.get(str(point), point), key=attrgetter("speed")) for point in once]
-    return Measured(contestant, cost, points, tuned(worker, truth))
+def climbed(worker: Worker, ladder: Ladder, truth: Ids) -> list[Point]:
+    """Step by step until the highest recall is reached; then those between, next to each recall."""
+    points: dict[float, Point] = {}
 
+    def recall_at(step: float) -> float:
+        points[step] = asked_once(worker, ladder.setting(step), truth)
+        return points[step].recall
 
-def tuned(worker: Worker, truth: Ids) -> Point | None:
-    """How an index of ours does when it has chosen its settings itself."""
-    if not worker.contestant.is_ours:
-        return None
-    try:
-        worker.tune(N_TUNED, RECALL)
-    except InputError as error:
-        say(f"{worker.contestant.title}: {error}")
-        return None
-    return point_of({}, worker.ask({}), truth)
-
-
-def duel(pair: Pair, workers: dict[str, Worker], results: Results) -> Duel | None:
-    ours, peer = (results.measured[name].fastest for name in (pair.ours, pair.peer))
-    if ours is None or peer is None:
-        who = pair.ours if ours is None else pair.peer
-        say(f"no word on {pair.ours} against {pair.peer}: {who} never had recall {RECALL:g}")
-        return None
-    best = {pair.ours: 0.0, pair.peer: 0.0}
-    start = time.monotonic()
-    for _ in range(DUEL_TURNS):
-        if time.monotonic() - start > DUEL_S:
+    recalls: list[float] = []
+    for step in ladder.steps:
+        recalls.append(recall_at(step))
+        if recalls[-1] >= TARGETS[-1] or len(truth) / points[step].speed > SLOW_S:
             break
-        for name, point in ((pair.ours, ours), (pair.peer, peer)):
-            answer = workers[name].ask(point.setting, turns=1)
-            best[name] = max(best[name], len(answer.found) / answer.seconds)
-    return Duel(pair, best[pair.ours], best[pair.peer])
+        if len(recalls) > 2 and recalls[-1] < recalls[-3] + FLAT:
+            break
+    for target in TARGETS:
+        high = min((step for step in points if points[step].recall >= target), default=None)
+        for _ in range(BISECTIONS):
+            below = [step for step in points if high is not None and step < high]
+            if high is None or not below:
+                break
+            middle = ladder.between(max(below), high)
+            if middle is not None and recall_at(middle) >= target:
+                high = middle
+    return list(points.values())
 
 
-def run(names: list[str], n_rows: int, n_queries: int, n_codes: int) -> Results:
-    results = Results(n_rows, n_queries)
-    if MULTI in names:
-        with notes.status("tables of substrings"):
-            results.multi = multi_results(n_codes)
-    contestants = [CONTESTANTS[name] for name in names if name != MULTI]
-    if contestants:
-        run_contestants(contestants, results)
-    return results
+def measured(worker: Worker, results: SetResults, truth: Ids) -> Measured:
+    contestant = worker.contestant
+    cost = worker.build(results.vectors.name, results.n_rows, results.n_queries)
+    points = [point for ladder in contestant.ladders for point in climbed(worker, ladder, truth)]
+    if contestant.default:
+        points.append(asked_once(worker, {}, truth))
+    return Measured(contestant, cost, points)
 
 
-def run_contestants(contestants: list[Contestant], results: Results) -> None:
-    base, queries = sift(results.n_rows, results.n_queries)
-    results.n_rows, results.n_queries = len(base), len(queries)
-    with notes.status("exact neighbours"):
-        truth = nearest(queries, np.array(base), k=K)
-    rivals = {name for pair in PAIRS for name in (pair.ours, pair.peer)}
-    workers = {}
-    with ExitStack() as to_the_end:  # rivals meet when all are built
+def race(target: float, workers: dict[str, Worker], results: SetResults, truth: Ids) -> Race:
+    """All who have the recall take turns, with all queries in one call and with one a call."""
+    points = {name: point for name in workers if (point := results.measured[name].fastest(target))}
+    best = dict.fromkeys(points, 0.0)
+    spent = dict.fromkeys(points, 0.0)
+    one: dict[str, OneQuery] = {}
+    for _ in range(RACE_TURNS):
+        for name, point in points.items():
+            if spent[name] > RACE_S or name in results.absent:
+                continue
+            with left_out_if_it_fails(name, results):
+                answer = workers[name].ask(point.setting, turns=1)
+                best[name] = max(best[name], len(answer.found) / answer.seconds)
+                spent[name] += answer.seconds
+    for _ in range(ONE_QUERY_TURNS):
+        for name, point in points.items():
+            if name in results.absent:
+                continue
+            with left_out_if_it_fails(name, results):
+                found = one_query_of(workers[name].ask_one_by_one(point.setting), truth)
+                if name not in one or found.median < one[name].median:
+                    one[name] = found
+    raced = {
+        name: replace(point, speed=best[name])
+        for name, point in points.items()
+        if name not in results.absent
+    }
+    return Race(target, raced, one)
+
+
+@contextmanager
+def left_out_if_it_fails(name: str, results: SetResults) -> Iterator[None]:
+    """Whatever a contestant raises, the others go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        # Some errors of native code say nothing but their type.
+        known = isinstance(error, CannotTakePartError)
+        reason = str(error) if known else f"{type(error).__name__}: {error}"
+        results.absent[name] = reason
+        say(f"{results.vectors.title}: {CONTESTANTS[name].title} is left out: {reason}")
+
+
+def one_query_of(answers: Answers, truth: Ids) -> OneQuery:
+    median, p99 = 1e6 * np.percentile(answers.seconds, (50, 99))
+    return OneQuery(float(median), float(p99), recall_of(answers.found, truth))
+
+
+def run_set(
+    vectors: VectorSet, contestants: list[Contestant], asked: argparse.Namespace
+) -> SetResults:
+    n_rows, n_queries = min(asked.rows, vectors.n_rows), min(asked.queries, vectors.n_queries)
+    results = SetResults(vectors, n_rows, n_queries)
+    with notes.status(f"{vectors.title}: exact neighbours"):
+        queries, rows = vectors.queries(n_queries), vectors.rows(n_rows)
+        truth = nearest(queries, rows, k=K, metric=vectors.metric)
+        del rows
+    workers: dict[str, Worker] = {}
+    with ExitStack() as to_the_end:  # they meet when all are built
         for contestant in contestants:
             with ExitStack() as stack:
                 worker = stack.enter_context(Worker(contestant))
-                try:
-                    with notes.status(contestant.title):
+                with left_out_if_it_fails(contestant.name, results):
+                    with notes.status(f"{vectors.title}: {contestant.title}"):
                         each = measured(worker, results, truth)
-                except (CannotTakePartError, BrokenProcessPool) as error:
-                    say(f"{contestant.title} is left out: {error}")
-                    continue
-                say(line_of(each))
-                results.measured[contestant.name] = each
-                if contestant.name in rivals:
-                    workers[contestant.name] = worker
-                    to_the_end.push(stack.pop_all())
-        for pair in PAIRS:
-            if {pair.ours, pair.peer} <= set(workers):
-                with notes.status(f"{pair.ours} against {pair.peer}"):
-                    found = duel(pair, workers, results)
-                results.duels += [found] if found else []
+                    say(f"{vectors.title}: {line_of(each)}")
+                    results.measured[contestant.name] = each
+                    if each.points:
+                        workers[contestant.name] = worker
+                        to_the_end.push(stack.pop_all())
+        for target in TARGETS:
+            with notes.status(f"{vectors.title}: recall {target:g}, taking turns"):
+                results.races.append(race(target, workers, results, truth))
+    return results
 
 
 def line_of(each: Measured) -> str:
-    fastest = each.fastest
-    speed = f"{fastest.speed:,.0f} queries a second; {fastest}" if fastest else "not reached"
-    return (
-        f"{each.contestant.title}: built in {each.cost.build_s:.1f} s; recall {RECALL:g}: {speed}"
-    )
+    parts = [f"{each.contestant.title}: built in {each.cost.build_s:.1f} s"]
+    for target in TARGETS if each.points else ():
+        fastest = each.fastest(target)
+        speed = f"{fastest.speed:,.0f} queries a second; {fastest}" if fastest else "not reached"
+        parts.append(f"recall {target:g}: {speed}")
+    return "; ".join(parts)
 
 
 # The run
 
 
 def about() -> dict[str, str]:
-    names = ("densehash", "numpy", "faiss-cpu", "hnswlib", "usearch", "scikit-learn")
+    names = (
+        *("densehash", "numpy", "faiss-cpu", "rabitqlib", "scann", "hnswlib", "usearch", "ngt"),
+        "scikit-learn",
+    )
     return {
         "machine": f"{platform.machine()}, {hamming.instruction_set()}, {os.cpu_count()} CPUs",
         "system": f"{platform.system()}, Python {platform.python_version()}",
@@ -182,23 +223,31 @@ def version_of(name: str) -> str:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The index against its peers.")
-    parser.add_argument("--rows", type=int, default=N_ROWS, help="how many are searched")
-    parser.add_argument("--queries", type=int, default=N_QUERIES, help=f"at most {N_QUERIES:,}")
-    parser.add_argument("--codes", type=int, default=N_CODES, help="how many tables are made of")
-    known = [*CONTESTANTS, MULTI]
+    parser = argparse.ArgumentParser(description="The index against its peers, on four sets.")
+    known = [*CONTESTANTS, SMALL, MULTI]
+    parser.add_argument("--sets", metavar="NAME,..", help=f"some of: {', '.join(SETS)}")
     parser.add_argument("--only", metavar="NAME,..", help=f"some of: {', '.join(known)}")
+    parser.add_argument("--rows", type=int, default=10**9, help="how many are searched at most")
+    parser.add_argument("--queries", type=int, default=10**9, help="how many are asked at most")
+    parser.add_argument("--codes", type=int, default=N_CODES, help="how many tables are made of")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", metavar="FILE", help="write the records there; - prints them")
     parser.add_argument("--out", metavar="DIR", type=Path, help="write report and figures there")
     asked = parser.parse_args()
-    asked.names = asked.only.split(",") if asked.only else known
-    unknown = [name for name in asked.names if name not in known]
+    asked.sets = chosen(parser, asked.sets, list(SETS))
+    asked.names = chosen(parser, asked.only, known)
+    if asked.queries < 100 or min(asked.rows, asked.codes) < 10_000:
+        parser.error("rows and codes are at least 10,000, queries at least 100")
+    return asked
+
+
+def chosen(parser: argparse.ArgumentParser, text: str | None, known: list[str]) -> list[str]:
+    """Names in a list with commas; all without one."""
+    names = text.split(",") if text else known
+    unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
-    if not 1 <= asked.queries <= N_QUERIES or min(asked.rows, asked.codes) < 10_000:
-        parser.error(f"rows and codes are at least 10,000, queries from 1 to {N_QUERIES:,}")
-    return asked
+    return names
 
 
 def two_cpus() -> None:
@@ -207,35 +256,60 @@ def two_cpus() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:BUILD_THREADS])
 
 
-def write_tables(results: Results, facts: list[Fact], *, markdown: bool) -> None:
-    if markdown:
-        parts = [facts_markdown(facts), costs_title(results), costs_markdown(results)]
-        sys.stdout.write("\n\n".join(parts[: 3 if results.measured else 1]) + "\n")
-        return
-    for table in (facts_table(facts), costs_table(results))[: 2 if results.measured else 1]:
-        Console(width=needed_width(table)).print(table)
+def run(asked: argparse.Namespace, facts_about: dict[str, str]) -> Results:
+    """What was measured; records are written as it goes on."""
+    results = Results()
+
+    def keep() -> None:
+        if asked.json and asked.json != "-":
+            text = records(results, facts_about)
+            Path(asked.json).write_text(text, encoding="utf-8")
+
+    if SMALL in asked.names:
+        with notes.status("one query on a small index"):
+            results.overhead_us = overhead_us()
+    if MULTI in asked.names:
+        with notes.status("tables of substrings"):
+            results.multi = multi_results(asked.codes)
+    keep()
+    for name in asked.sets:
+        contestants = [
+            each for each in CONTESTANTS.values() if each.name in asked.names and name in each.sets
+        ]
+        if contestants:
+            start = time.monotonic()
+            results.sets[name] = run_set(SETS[name], contestants, asked)
+            say(f"{name} in {(time.monotonic() - start) / 60:.1f} minutes")
+            keep()
+    return results
+
+
+def records(results: Results, facts_about: dict[str, str]) -> str:
+    return json.dumps({"about": facts_about, **results.record()}, indent=2) + "\n"
+
+
+def write_tables(results: Results, *, markdown: bool) -> None:
+    for table in tables(results):
+        if markdown:
+            sys.stdout.write(for_markdown(table) + "\n\n")
+        else:
+            made = for_console(table)
+            Console(width=needed_width(made)).print(made)
 
 
 def main() -> None:
     asked = options()
     if asked.out:  # now rather than after all the work
         asked.out.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
     facts_about = about()
     two_cpus()
-    results = run(asked.names, asked.rows, asked.queries, asked.codes)
-    say(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
-    facts = list(results.facts())
-    if asked.json:
-        text = json.dumps({"about": facts_about, **results.record()}, indent=2) + "\n"
-        if asked.json == "-":
-            sys.stdout.write(text)
-        else:
-            Path(asked.json).write_text(text, encoding="utf-8")
-    if asked.json != "-":
-        write_tables(results, facts, markdown=asked.markdown)
+    results = run(asked, facts_about)
+    if asked.json == "-":
+        sys.stdout.write(records(results, facts_about))
+    else:
+        write_tables(results, markdown=asked.markdown)
     if asked.out:
-        for path in write_page(results, facts, facts_about, asked.out):
+        for path in write_page(results, facts_about, asked.out):
             say(f"wrote {path}")
 
 

@@ -17,25 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from data import data_folder
 from hashers import anonymous_memory, best_of, peak_growth
-from index_peers import (
-    BUILD_THREADS,
-    CONTESTANTS,
-    Contestant,
-    Densehash,
-    Engine,
-    Ids,
-    Rows,
-    Setting,
-)
+from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, Engine, Ids, Setting
+from index_sets import SETS, Rows, VectorSet
+from peers import CannotTakePartError
 from threadpoolctl import threadpool_limits
 
-N_QUERIES = 10_000
 TURNS = 3
-QUICK_S = 10.0  # what is built faster is built three times
-ENOUGH_S = 6.0  # a search that has taken so long is not repeated
+QUICK_S = 10.0  # what is built faster is built three times; ours at least twice, see below
+ENOUGH_S = 3.0  # a search that has taken so long is not repeated
 N_WARM = 4096  # rows of a first build that is forgotten: imports, stacks and buffers
+N_ONE = 1000  # queries that are asked one a call
 MEGABYTE = 2**20
 
 
@@ -57,9 +49,16 @@ class Cost:
 
 
 class Answer(NamedTuple):
-    """Seconds of the fastest turn, and what was found, int64 (q, K)."""
+    """Seconds of the fastest turn, and what was found, integers (q, K)."""
 
     seconds: float
+    found: Ids
+
+
+class Answers(NamedTuple):
+    """Of queries one a call: seconds of each, float64 (q,), and what was found, (q, K)."""
+
+    seconds: npt.NDArray[np.float64]
     found: Ids
 
 
@@ -81,26 +80,16 @@ class Worker:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def build(self, n_rows: int, n_queries: int) -> Cost:
-        return self._pool.submit(_build, self.contestant.name, n_rows, n_queries).result()
+    def build(self, set_name: str, n_rows: int, n_queries: int) -> Cost:
+        return self._pool.submit(_build, self.contestant.name, set_name, n_rows, n_queries).result()
 
     def ask(self, setting: Setting, turns: int = TURNS) -> Answer:
-        """All queries, in so many turns."""
+        """All queries in one call, in so many turns."""
         return self._pool.submit(_ask, setting, turns).result()
 
-    def tune(self, n_queries: int, recall: float) -> None:
-        """With some of the queries; only ours can do that. InputError if the recall is too high."""
-        self._pool.submit(_tune, n_queries, recall).result()
-
-
-def sift(n_rows: int, n_queries: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Of the last 10,000 rows the first are queries; the rows before them are searched."""
-    folder = data_folder()
-    if folder is None:
-        raise SystemExit("there is no sift.npy in the folder DENSEHASH_DATA, nor in ../shared/data")
-    vectors = np.load(folder / "sift.npy", mmap_mode="r")
-    base, queries = vectors[:-N_QUERIES], vectors[-N_QUERIES:]
-    return base[-n_rows:], np.array(queries[:n_queries])
+    def ask_one_by_one(self, setting: Setting) -> Answers:
+        """The first queries, one a call."""
+        return self._pool.submit(_ask_one_by_one, setting).result()
 
 
 # Inside the process
@@ -111,29 +100,37 @@ class _Here:
     queries: Rows
 
 
-def _build(name: str, n_rows: int, n_queries: int) -> Cost:
-    contestant = CONTESTANTS[name]
-    base, queries = sift(n_rows, n_queries)
-    _Here.queries = contestant.prepared(queries[: contestant.n_queries])
+def _build(name: str, set_name: str, n_rows: int, n_queries: int) -> Cost:
+    contestant, vectors = CONTESTANTS[name], SETS[set_name]
+    _Here.queries = vectors.queries(
+        min(n_queries, contestant.n_queries or n_queries), contestant.form
+    )
     best, peak, held = float("inf"), 0, 0
     released: list[int] = []
     with threadpool_limits(BUILD_THREADS):
-        contestant.make().build(contestant.prepared(np.array(base[:N_WARM])))
-        for _ in range(TURNS):
-            _Here.engine = contestant.make()
+        _made(contestant, vectors).build(vectors.rows(N_WARM, contestant.form))
+        for turn in range(TURNS):
+            _Here.engine = _made(contestant, vectors)
             before = _settled_memory()
             if held:
                 released.append(held - before)
             # The array has no name here, so that only the engine may hold it afterwards.
-            took, grown = _timed_build(_Here.engine, contestant.prepared(np.array(base)))
+            took, grown = _timed_build(_Here.engine, vectors.rows(n_rows, contestant.form))
             held = _settled_memory()
             best, peak = min(best, took), max(peak, grown)
-            if took > QUICK_S:
+            if took > QUICK_S and (turn or not contestant.is_ours):
                 break
     # Buffers of libraries grow with each build: what goes with an index tells its size better.
     resident = min(released, default=held - before)
-    disk, open_s = _saved(contestant, _Here.engine) if contestant.is_saved else (None, None)
-    return Cost(len(base), base.shape[1], best, peak, resident, disk, open_s)
+    asked = contestant.is_saved and (contestant.default or contestant.ladders)
+    disk, open_s = _saved(contestant, _Here.engine) if asked else (None, None)
+    return Cost(n_rows, _Here.queries.shape[1], best, peak, resident, disk, open_s)
+
+
+def _made(contestant: Contestant, vectors: VectorSet) -> Engine:
+    engine = contestant.make()
+    engine.metric = vectors.metric
+    return engine
 
 
 def _timed_build(engine: Engine, rows: Rows) -> tuple[float, int]:
@@ -150,7 +147,9 @@ def _timed_build(engine: Engine, rows: Rows) -> tuple[float, int]:
 
 def _saved(contestant: Contestant, engine: Engine) -> tuple[int, float]:
     """Bytes on disk, and seconds to open them. What was opened must answer as before."""
-    few, setting = _Here.queries[:100], contestant.settings[-1]
+    few = _Here.queries[:100]
+    ladders = contestant.ladders
+    setting = ladders[0].setting(ladders[0].steps[-1]) if ladders else {}
     opened = copy(engine)  # the curve is that of the index as it was built
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         path = Path(folder) / "index"
@@ -158,8 +157,10 @@ def _saved(contestant: Contestant, engine: Engine) -> tuple[int, float]:
         files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
         size = sum(each.stat().st_size for each in files)
         took = best_of(5, partial(opened.open, path))
-        if not np.array_equal(opened.search(few, setting), engine.search(few, setting)):
-            raise SystemExit(f"{contestant.title}: what was opened answers otherwise")
+        for each in (opened, engine):
+            each.use(setting)
+        if not np.array_equal(opened.search(few), engine.search(few)):
+            raise CannotTakePartError("what it saved and opened answers otherwise")
     return size, took
 
 
@@ -167,10 +168,11 @@ def _ask(setting: Setting, turns: int) -> Answer:
     engine, queries = _Here.engine, _Here.queries
     best, spent = float("inf"), 0.0
     with threadpool_limits(1):
-        engine.search(queries[:100], setting)
+        engine.use(setting)
+        engine.search(queries[:100])
         for _ in range(turns):
             start = time.perf_counter()
-            found = engine.search(queries, setting)
+            found = engine.search(queries)
             took = time.perf_counter() - start
             best, spent = min(best, took), spent + took
             if spent > ENOUGH_S:
@@ -178,10 +180,22 @@ def _ask(setting: Setting, turns: int) -> Answer:
     return Answer(best, found)
 
 
-def _tune(n_queries: int, recall: float) -> None:
-    if not isinstance(_Here.engine, Densehash):
-        raise TypeError("only ours can be tuned")
-    _Here.engine.tune(_Here.queries[:n_queries], recall)
+def _ask_one_by_one(setting: Setting) -> Answers:
+    engine, queries = _Here.engine, _Here.queries[:N_ONE]
+    times: list[float] = []
+    found = []
+    with threadpool_limits(1):
+        engine.use(setting)
+        engine.search(queries[:1])
+        begun = time.perf_counter()
+        for number in range(len(queries)):
+            start = time.perf_counter()
+            found.append(engine.search(queries[number : number + 1]))
+            end = time.perf_counter()
+            times.append(end - start)
+            if end - begun > ENOUGH_S:
+                break
+    return Answers(np.array(times), np.concatenate(found))
 
 
 def _settled_memory() -> int:

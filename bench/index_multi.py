@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from data import noisy_rows
 from hashers import best_of
-from index_child import N_QUERIES, TURNS, sift
+from index_sets import SETS
 from peers import Codes
 
 from densehash import DSH, hamming
@@ -21,6 +21,7 @@ N_CODES = 10_000_000
 N_BITS = 64
 RADIUS = 2
 N_ASKED = 1000
+TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def uniform(n: int) -> tuple[str, Codes, Codes]:
 
 def learned(n: int) -> tuple[str, Codes, Codes]:
     """Codes of SIFT rows, repeated with noise; the queries are rows that are not among them."""
-    base, queries = sift(n, N_QUERIES)
-    hasher = DSH(N_BITS, random_state=0).fit(np.array(base[:100_000]))
-    return "DSH of SIFT", hasher.transform(queries[:N_ASKED]), hasher.transform(noisy_rows(base, n))
+    vectors = SETS["sift"]
+    base, queries = vectors.rows(n, "uint8"), vectors.queries(N_ASKED, "uint8")
+    hasher = DSH(N_BITS, random_state=0).fit(base[:100_000])
+    return "DSH of SIFT", hasher.transform(queries), hasher.transform(noisy_rows(base, n))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from hashers import Fact
 from index_peers import K
-from index_results import RECALL, Measured, Results, front
+from index_results import Demand, Race, Results, SetResults, front, title
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as ConsoleTable
 
@@ -21,60 +22,156 @@ from densehash.report import (
     write_report,
 )
 
-LEAST_SHOWN = 0.8  # below that recall nobody wants an index
-
 Cell = str | float | None
 
-COLUMNS = (
+ABOUT = (
+    f"{K} neighbours of each query, one thread; built by two. Each has its fastest setting with "
+    "the recall that is asked for; all take turns, and the best time of each counts. One query a "
+    "call: the first thousand, each a call of its own. hnswlib and usearch were built with half of "
+    "their usual effort, which costs them up to 0.01 of recall; scikit-learn was asked 500 queries."
+)
+RACE_COLUMNS = (
     Column("index"),
     Column("queries a second", 0, "most"),
-    Column("recall", 3),
+    Column("recall", 4),
     Column("with"),
+    Column("one query, µs, median", 0, "least"),
+    Column("99th percentile", 0, "least"),
+)
+COST_COLUMNS = (
+    Column("index"),
     Column("build, s", 1, "least"),
     Column("peak MB", 0, "least"),
     Column("bytes a row", 0, "least"),
     Column("without vectors", 0, "least"),
     Column("on disk", 0, "least"),
     Column("open, ms", 1, "least"),
+    Column("default recall", 4),
+    Column("queries a second", 0),
 )
+FACT_COLUMNS = (Column("what"), Column("measured"), Column("required"), Column("met"))
 
 
-def cells(each: Measured) -> tuple[Cell, ...]:
-    """One row of the table of costs."""
-    cost, fastest = each.cost, each.fastest
-    return (
-        each.contestant.title,
-        fastest.speed if fastest else None,
-        fastest.recall if fastest else None,
-        str(fastest) if fastest else None,
-        cost.build_s,
-        cost.peak / 1e6,
-        cost.resident / cost.n_rows,
-        each.bytes_without_vectors,
-        None if cost.disk is None else cost.disk / cost.n_rows,
-        None if cost.open_s is None else 1e3 * cost.open_s,
+# Tables, for all who show them
+
+
+def tables(results: Results) -> Iterator[Table]:
+    """What was asked for on all sets, those of each set, and last the facts of none."""
+    if len(results.sets) > 1:
+        yield overview(results)
+    for each in results.sets.values():
+        yield from set_tables(each)
+    if facts := list(results.facts()):
+        yield facts_of(facts, "targets", "Without peers")
+
+
+def set_tables(results: SetResults) -> Iterator[Table]:
+    name = results.vectors.name
+    if facts := [demand.fact for demand in results.demands()]:
+        yield facts_of(facts, f"{name}-targets", f"{set_title(results)}: what was asked for")
+    for race in results.races:
+        yield race_of(race, results)
+    if results.measured:
+        yield costs_of(results)
+
+
+def overview(results: Results) -> Table:
+    """A line for each thing that was asked for, a column for each set."""
+    of_sets = [{each.what: each for each in one.demands()} for one in results.sets.values()]
+    lines = dict.fromkeys(what for demands in of_sets for what in demands)
+    return Table(
+        "overview",
+        "What was asked for on all sets: measured, required, and whether it is met",
+        (Column("what"), *(Column(one.vectors.title) for one in results.sets.values())),
+        tuple((what, *(brief(demands.get(what)) for demands in of_sets)) for what in lines),
     )
 
 
-def tuned_cells(each: Measured) -> tuple[Cell, ...] | None:
-    """How it did after it had tuned itself."""
-    if each.tuned is None:
-        return None
-    name = f"{each.contestant.title}, tuned"
-    return (name, each.tuned.speed, each.tuned.recall, *[None] * (len(COLUMNS) - 3))
+def brief(demand: Demand | None) -> str:
+    if demand is None:
+        return ""
+    return f"{demand.figure} ({demand.required}) {'yes' if demand.met else 'NO'}"
 
 
-def rows(results: Results) -> tuple[tuple[Cell, ...], ...]:
-    measured = results.measured.values()
-    tuned = [row for each in measured if (row := tuned_cells(each))]
-    return (*map(cells, measured), *tuned)
+def set_title(results: SetResults) -> str:
+    vectors = results.vectors
+    by = ", cosine" if vectors.metric == "cosine" else ""
+    return f"{vectors.title}{by}, {results.n_rows:,} rows, {results.n_queries:,} queries"
 
 
-def texts(results: Results) -> list[list[str]]:
+def facts_of(facts: list[Fact], name: str, heading: str) -> Table:
+    return Table(
+        name,
+        heading,
+        FACT_COLUMNS,
+        tuple(
+            (fact.what, fact.measured, fact.required, "yes" if fact.met else "NO") for fact in facts
+        ),
+    )
+
+
+def race_of(race: Race, results: SetResults) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, point in sorted(race.points.items(), key=lambda item: -item[1].speed):
+        one = race.one_query[name]
+        rows.append((title(name), point.speed, point.recall, str(point), one.median, one.p99))
+    return Table(
+        f"{results.vectors.name}-from-{round(100 * race.target)}",
+        f"{set_title(results)}: the fastest with recall@{K} ≥ {race.target:g}, taking turns",
+        RACE_COLUMNS,
+        tuple(rows),
+        absent(results, race),
+    )
+
+
+def absent(results: SetResults, race: Race) -> str:
+    """Who is not in the table, and why."""
+    never = [
+        each.contestant.title
+        for name, each in results.measured.items()
+        if each.points and name not in race.points
+    ]
+    parts = [f"Never had that recall: {', '.join(never)}."] if never else []
+    if race is results.races[0]:  # said once
+        parts += [
+            f"{title(name)} is left out: {why.rstrip('.')}." for name, why in results.absent.items()
+        ]
+    return " ".join(parts)
+
+
+def costs_of(results: SetResults) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for each in results.measured.values():
+        cost, default = each.cost, each.default if each.contestant.is_ours else None
+        rows.append(
+            (
+                each.contestant.title,
+                cost.build_s,
+                cost.peak / 1e6,
+                cost.resident / cost.n_rows,
+                each.bytes_without_vectors,
+                None if cost.disk is None else cost.disk / cost.n_rows,
+                None if cost.open_s is None else 1e3 * cost.open_s,
+                default.recall if default else None,
+                default.speed if default else None,
+            )
+        )
+    return Table(
+        f"{results.vectors.name}-costs",
+        f"{set_title(results)}: what each costs",
+        COST_COLUMNS,
+        tuple(rows),
+        "Built by two threads; peak is what a build takes beyond its input; bytes a row count what "
+        "stays in memory, with the vectors and without them, and the files. The last two columns "
+        "are those of ours without any setting.",
+    )
+
+
+def texts(table: Table) -> list[list[str]]:
     """The rows as text."""
     return [
-        [as_text(cell, column) for cell, column in zip(row, COLUMNS, strict=True)]
-        for row in rows(results)
+        [as_text(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+        for row in table.rows
     ]
 
 
@@ -84,63 +181,43 @@ def as_text(cell: Cell, column: Column) -> str:
     return cell if isinstance(cell, str) else f"{cell:,.{column.digits}f}"
 
 
-def costs_title(results: Results) -> str:
-    return (
-        f"The fastest with recall@{K} ≥ {RECALL:g}, and what each costs: "
-        f"{results.n_rows:,} rows, {results.n_queries:,} queries"
-    )
-
-
-def costs_table(results: Results) -> ConsoleTable:
-    table = ConsoleTable(title=costs_title(results), box=SIMPLE_HEAD)
-    for column in COLUMNS:
+def for_console(table: Table) -> ConsoleTable:
+    made = ConsoleTable(title=table.title, caption=table.caption or None, box=SIMPLE_HEAD)
+    for column in table.columns:
         right = column.digits is not None
-        table.add_column(column.title, justify="right" if right else "left", no_wrap=True)
-    for line in texts(results):
-        table.add_row(*line)
-    return table
+        made.add_column(column.title, justify="right" if right else "left", no_wrap=True)
+    for line in texts(table):
+        made.add_row(*line, style="bold red" if line[-1].endswith("NO") else None)
+    return made
 
 
-def costs_markdown(results: Results) -> str:
-    heads = [column.title for column in COLUMNS]
-    rules = ["---" if column.digits is None else "---:" for column in COLUMNS]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rules, *texts(results)))
+def for_markdown(table: Table) -> str:
+    heads = [column.title for column in table.columns]
+    rules = ["---" if column.digits is None else "---:" for column in table.columns]
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rules, *texts(table)))
+    return "\n\n".join(part for part in (table.title, lines, table.caption) if part)
 
 
 # The page
 
 
-def page(results: Results, facts: list[Fact], about: dict[str, str]) -> Page:
-    sections = [Section("What was asked for", (facts_of(facts),))] if facts else []
-    if results.measured:
-        sections.append(Section("Recall and speed", tuple(figures(results))))
-        sections.append(Section("Costs", (costs_of(results),)))
-    return Page(
-        "densehash: the index beside others",
-        tuple(sections),
-        f"{results.n_rows:,} rows of SIFT, {K} neighbours of each of {results.n_queries:,} "
-        "queries (scikit-learn: of 500), all in one call, one thread. hnswlib and usearch were "
-        "built with half of their usual effort, which costs them up to 0.01 of recall.",
-        about,
-    )
+def page(results: Results, about: dict[str, str]) -> Page:
+    sections = [Section("All sets", (overview(results),))] if len(results.sets) > 1 else []
+    sections += [
+        Section(set_title(each), (*set_figures(each), *set_tables(each)))
+        for each in results.sets.values()
+    ]
+    if facts := list(results.facts()):
+        sections.append(Section("Without peers", (facts_of(facts, "targets", "Without peers"),)))
+    return Page("densehash: the index beside others", tuple(sections), ABOUT, about)
 
 
-def facts_of(facts: list[Fact]) -> Table:
-    return Table(
-        "targets",
-        "Each measured in this run",
-        (Column("what"), Column("measured"), Column("required"), Column("met")),
-        tuple(
-            (fact.what, fact.measured, fact.required, "yes" if fact.met else "NO") for fact in facts
-        ),
-    )
-
-
-def figures(results: Results) -> list[Figure]:
+def set_figures(results: SetResults) -> list[Figure]:
+    # Below a recall of 0.8 nobody wants an index.
     return [
         Figure(
-            f"recall-from-{round(100 * least)}",
-            f"Recall from {least:g} on",
+            f"{results.vectors.name}-recall-from-{round(100 * least)}",
+            f"{results.vectors.title}: recall from {least:g} on",
             f"recall@{K}",
             "queries a second",
             tuple(series),
@@ -148,12 +225,12 @@ def figures(results: Results) -> list[Figure]:
             "Higher and farther to the right is better.",
             log_y=True,
         )
-        for least in (LEAST_SHOWN, 0.9)
+        for least in (0.8, 0.94)
         if (series := curves(results, least))
     ]
 
 
-def curves(results: Results, least: float) -> list[Series]:
+def curves(results: SetResults, least: float) -> list[Series]:
     found = []
     for each in results.measured.values():
         points = [point for point in front(each.points) if point.recall >= least]
@@ -163,21 +240,8 @@ def curves(results: Results, least: float) -> list[Series]:
     return found
 
 
-def costs_of(results: Results) -> Table:
-    return Table(
-        "costs",
-        costs_title(results),
-        COLUMNS,
-        rows(results),
-        "Built by two threads; peak is what a build takes beyond its input; bytes a row count what "
-        "stays in memory, with the vectors and without them, and the files.",
-    )
-
-
-def write_page(
-    results: Results, facts: list[Fact], about: dict[str, str], folder: Path
-) -> list[Path]:
+def write_page(results: Results, about: dict[str, str], folder: Path) -> list[Path]:
     """Write report.html and the figures to a folder that is there."""
-    made = page(results, facts, about)
+    made = page(results, about)
     write_report(made, folder / "report.html")
     return [folder / "report.html", *write_figures(made, folder)]

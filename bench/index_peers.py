@@ -1,21 +1,23 @@
 """Indexes of vectors, ours and those of others, each called as its own documentation says.
 
-All take rows of SIFT, uint8, in the form they like best; to bring rows into it is not timed.
+All take float32 rows, or the bytes of SIFT where they can; to bring rows into that form is not
+timed. Rows that are compared by cosine have length one, so others compare them by l2.
 """
 
 from __future__ import annotations
 
 import math
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from index_sets import SETS, Rows
 from peers import installed
 
 import densehash
@@ -24,22 +26,28 @@ from densehash import ITQ
 K = 10
 BUILD_THREADS = 2
 SEED = 0
+SKETCH = "signs"  # of ours, wherever codes are not meant
 
-Rows = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
-Setting = dict[str, int]
+Setting = dict[str, float]
 
 
 class Engine(ABC):
     """An index: built by two threads, asked by one."""
+
+    metric = "l2"  # or "cosine", where rows have length one
 
     @abstractmethod
     def build(self, rows: Rows) -> None:
         """From rows (n, d) to something that can be asked; an earlier build is forgotten."""
 
     @abstractmethod
-    def search(self, queries: Rows, setting: Setting) -> Ids:
-        """The positions of the neighbours that were found, (q, K)."""
+    def use(self, setting: Setting) -> None:
+        """Searches go by it from now on."""
+
+    @abstractmethod
+    def search(self, queries: Rows) -> Ids:
+        """The positions of the neighbours that were found, integers (q, K)."""
 
     def save(self, path: Path) -> None:
         """Write all that is needed to `path`, a file or a folder."""
@@ -51,19 +59,45 @@ class Engine(ABC):
 
 
 @dataclass(frozen=True)
+class Ladder:
+    """Settings that rise in recall and fall in speed: one number in steps, others as they are."""
+
+    name: str
+    steps: tuple[float, ...]
+    others: Setting = field(default_factory=dict)
+
+    def setting(self, step: float) -> Setting:
+        return {self.name: step, **self.others}
+
+    def between(self, low: float, high: float) -> float | None:
+        """A step in the middle of two, if there is one.
+
+        >>> Ladder("ef", (16, 64)).between(16, 64)
+        32
+        """
+        if all(isinstance(step, int) for step in self.steps):
+            middle = round(math.sqrt(low * high))
+            return middle if low < middle < high else None
+        return (low + high) / 2
+
+
+@dataclass(frozen=True)
 class Contestant:
     """Someone to measure.
 
-    `settings` trade recall for speed. `vector_bytes` is what one number of a kept vector takes, 0
-    where none is kept. Slow ones are asked the first `n_queries` only.
+    `ladders` trade recall for speed; `default` asks without a setting too, and one that has
+    neither is only built. Rows come in the `form` given; `vector_bytes` is what one number of a
+    kept vector takes, 0 where none is kept. Slow ones are asked the first `n_queries` only.
     """
 
     name: str
     title: str
     make: Callable[[], Engine]
-    settings: tuple[Setting, ...]
-    prepared: Callable[[npt.NDArray[np.uint8]], Rows]
-    vector_bytes: int
+    ladders: tuple[Ladder, ...] = ()
+    default: bool = False
+    form: str = "float32"
+    vector_bytes: int = 4
+    sets: tuple[str, ...] = tuple(SETS)
     n_queries: int | None = None
     is_saved: bool = True
 
@@ -76,30 +110,25 @@ class Contestant:
 
 
 class Densehash(Engine):
-    def __init__(self, kind: str, n_bits: int, *, keep_vectors: bool) -> None:
-        self._kind, self._n_bits, self._keep_vectors = kind, n_bits, keep_vectors
+    """An index as `options` of its build say."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
         self._index: Any = None
+        self._setting: Setting = {}
 
     def build(self, rows: Rows) -> None:
         self._index = None
-        # With more bits than features, iterating makes the codes worse.
-        n_iter = 0 if self._n_bits > rows.shape[1] else 10
-        hasher = ITQ(self._n_bits, n_iter=n_iter, random_state=SEED)
         self._index = densehash.Index.build(
-            rows,
-            hasher=hasher,
-            kind=self._kind,
-            keep_vectors=self._keep_vectors,
-            random_state=SEED,
+            rows, metric=self.metric, random_state=SEED, **self._options
         )
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
-        found: Ids = self._index.search(queries, k=K, n_threads=1, **setting).ids
-        return found
+    def use(self, setting: Setting) -> None:
+        self._setting = setting
 
-    def tune(self, queries: Rows, recall: float) -> None:
-        """From now on a search without settings has this recall, as far as these tell."""
-        self._index.tune(queries, recall=recall)
+    def search(self, queries: Rows) -> Ids:
+        found: Ids = self._index.search(queries, k=K, n_threads=1, **self._setting).ids
+        return found
 
     def save(self, path: Path) -> None:
         self._index.save(path)
@@ -117,6 +146,7 @@ class Faiss(Engine):
     def __init__(self) -> None:
         self._faiss = installed("faiss", "faiss-cpu")
         self._index: Any = None
+        self._params: Any = None
 
     def build(self, rows: Rows) -> None:
         self._index = None
@@ -125,9 +155,12 @@ class Faiss(Engine):
         self._index.train(rows)
         self._index.add(rows)
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
+    def use(self, setting: Setting) -> None:
         self._faiss.omp_set_num_threads(1)
-        found: Ids = self._index.search(queries, K, params=self._params(**setting))[1]
+        self._params = self._params_of(**setting)
+
+    def search(self, queries: Rows) -> Ids:
+        found: Ids = self._index.search(queries, K, params=self._params)[1]
         return found
 
     def save(self, path: Path) -> None:
@@ -140,85 +173,130 @@ class Faiss(Engine):
     def _empty(self, n: int, d: int) -> Any: ...
 
     @abstractmethod
-    def _params(self, **setting: int) -> Any: ...
+    def _params_of(self, **setting: float) -> Any: ...
 
 
 class FaissHnsw(Faiss):
+    def __init__(self, ef_construction: int) -> None:
+        super().__init__()
+        self._ef_construction = ef_construction
+
     def _empty(self, n: int, d: int) -> Any:
         del n
-        return self._faiss.IndexHNSWFlat(d, 32)
+        index = self._faiss.IndexHNSWFlat(d, 32)
+        index.hnsw.efConstruction = self._ef_construction
+        return index
 
-    def _params(self, **setting: int) -> Any:
+    def _params_of(self, **setting: float) -> Any:
         return self._faiss.SearchParametersHNSW(**setting)
 
 
 class FaissFastScan(Faiss):
-    """Product quantization to as many bits as ours have, then exact distances of the best."""
+    """Product quantization to 4 bits a part, then exact distances of the best."""
 
     def _empty(self, n: int, d: int) -> Any:
-        index = self._faiss.index_factory(d, f"IVF{n_lists(n)},PQ64x4fs,RFlat")
+        # Two numbers a part, or more of wide rows: a table has room for some 128 parts.
+        parts = max(parts for parts in range(1, min(d // 2, 128) + 1) if d % parts == 0)
+        index = self._faiss.index_factory(d, f"IVF{n_lists(n)},PQ{parts}x4fs,RFlat")
         # Small trials learn from few rows; nobody needs to be warned of that.
         self._faiss.extract_index_ivf(index).cp.min_points_per_centroid = 1
         return index
 
-    def _params(self, **setting: int) -> Any:
+    def _params_of(self, **setting: float) -> Any:
         inner = self._faiss.IVFSearchParameters(nprobe=setting["nprobe"])
         return self._faiss.IndexRefineSearchParameters(
             k_factor=setting["k_factor"], base_index_params=inner
         )
 
 
-class FaissBinaryIvf(Engine):
-    """Our codes in the lists of faiss, then exact distances of the candidates, by faiss too."""
+class Symphony(Engine):
+    """SymphonyQG: a graph whose nodes hold sketches of their neighbours."""
 
     def __init__(self) -> None:
-        self._faiss = installed("faiss", "faiss-cpu")
-        self._hasher = ITQ(256, n_iter=0, random_state=SEED)
+        self._rabitqlib = installed("rabitqlib", "rabitqlib")
         self._index: Any = None
-        self._rows: Rows = np.empty((0, 0), np.float32)
+        self._ef = 0.0
 
     def build(self, rows: Rows) -> None:
         self._index = None
-        self._faiss.omp_set_num_threads(BUILD_THREADS)
-        codes = self._hasher.fit(rows).transform(rows)
-        n_bits = self._hasher.n_bits_
-        # faiss does not keep its quantizer alive by itself.
-        self._quantizer = self._faiss.IndexBinaryFlat(n_bits)
-        index = self._faiss.IndexBinaryIVF(self._quantizer, n_bits, n_lists(len(rows)))
-        index.cp.min_points_per_centroid = 1
-        index.train(codes)
-        index.add(codes)
-        self._index, self._rows = index, rows
+        self._index = self._rabitqlib.SymqgIndex(rows.shape[1], 32, "l2")
+        self._index.build(rows, ef_construction=200, num_threads=BUILD_THREADS)
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
-        self._faiss.omp_set_num_threads(1)
-        codes = self._hasher.transform(queries)
-        self._index.nprobe = setting["nprobe"]
-        found = [  # a block's distances stay in the cache
-            self._reranked(queries[start : start + 256], codes[start : start + 256], setting)
-            for start in range(0, len(queries), 256)
-        ]
-        return np.concatenate(found)
+    def use(self, setting: Setting) -> None:
+        self._ef = setting["ef"]
 
-    def _reranked(self, queries: Rows, codes: Rows, setting: Setting) -> Ids:
-        ids: Ids = self._index.search(codes, setting["candidates"])[1]
-        distances = np.empty(ids.shape, np.float32)  # infinite where there is no candidate
-        self._faiss.fvec_L2sqr_by_idx(
-            *map(self._faiss.swig_ptr, (distances, queries, self._rows, ids)),
-            queries.shape[1],
-            *ids.shape,
+    def search(self, queries: Rows) -> Ids:
+        found: Ids = self._index.search_batch(queries, K, self._ef, num_threads=1)[0]
+        return found
+
+    def save(self, path: Path) -> None:
+        self._index.save(str(path))
+
+    def open(self, path: Path) -> None:
+        self._index = self._rabitqlib.SymqgIndex.load(str(path))
+
+
+class Scann(Engine):
+    """As its page of advice says: for inner products, rows lie in two leaves and are quantized
+    by a loss that knows what is asked."""
+
+    def __init__(self) -> None:
+        self._scann = installed("scann", "scann").scann_ops_pybind
+        self._index: Any = None
+        self._setting: Setting = {}
+
+    def build(self, rows: Rows) -> None:
+        self._index = None
+        leaves, products = n_lists(len(rows)), self.metric == "cosine"
+        made = self._scann.builder(rows, K, "dot_product" if products else "squared_l2")
+        made = made.set_n_training_threads(BUILD_THREADS).tree(
+            num_leaves=leaves,
+            num_leaves_to_search=leaves // 10,
+            training_sample_size=min(len(rows), 250_000),
+            **({"soar_lambda": 1.5, "overretrieve_factor": 2} if products else {}),
         )
-        best = np.argpartition(distances, K - 1, axis=1)[:, :K]
-        return np.take_along_axis(ids, best, axis=1)
+        threshold = 0.2 if products else math.nan
+        self._index = made.score_ah(2, threshold).reorder(100).build()
+
+    def use(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def search(self, queries: Rows) -> Ids:
+        leaves, n = self._setting["leaves"], self._setting["reordered"]
+        found: Ids = self._index.search_batched(queries, K, n, leaves)[0]
+        return found
 
     def save(self, path: Path) -> None:
         path.mkdir()
-        self._faiss.write_index_binary(self._index, str(path / "codes"))
-        np.save(path / "rows.npy", self._rows)
+        self._index.serialize(str(path))
 
     def open(self, path: Path) -> None:
-        self._index = self._faiss.read_index_binary(str(path / "codes"))
-        self._rows = np.load(path / "rows.npy")
+        self._index = self._scann.load_searcher(str(path))
+
+
+class Ngt(Engine):
+    """The graph that NGT makes without further options. It knows no more than one query a call."""
+
+    def __init__(self) -> None:
+        self._ngt = installed("ngtpy", "ngt")
+        self._index: Any = None
+        self._epsilon = 0.0
+
+    def build(self, rows: Rows) -> None:
+        self._index = None
+        self._folder = tempfile.TemporaryDirectory()
+        path = str(Path(self._folder.name) / "index")
+        self._ngt.create(path, rows.shape[1], distance_type="L2")
+        self._index = self._ngt.Index(path)
+        self._index.batch_insert(rows, num_threads=BUILD_THREADS)
+
+    def use(self, setting: Setting) -> None:
+        self._epsilon = setting["epsilon"]
+
+    def search(self, queries: Rows) -> Ids:
+        search, epsilon = self._index.search, self._epsilon
+        found = [search(query, K, epsilon, with_distance=False) for query in queries]
+        return np.array(found, np.int64)
 
 
 class Hnswlib(Engine):
@@ -234,9 +312,11 @@ class Hnswlib(Engine):
         self._index.init_index(n, M=16, ef_construction=100, random_seed=SEED)
         self._index.add_items(rows, num_threads=BUILD_THREADS)
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
+    def use(self, setting: Setting) -> None:
         self._index.set_ef(setting["ef"])
-        found: Ids = self._index.knn_query(queries, K, num_threads=1)[0].astype(np.int64)
+
+    def search(self, queries: Rows) -> Ids:
+        found: Ids = self._index.knn_query(queries, K, num_threads=1)[0]
         return found
 
     def save(self, path: Path) -> None:
@@ -262,10 +342,12 @@ class Usearch(Engine):
         index.add(np.arange(len(rows)), rows, threads=BUILD_THREADS)
         self._index = index
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
+    def use(self, setting: Setting) -> None:
         self._index.expansion_search = setting["expansion"]
-        found: Ids = np.asarray(self._index.search(queries, K, threads=1).keys).astype(np.int64)
-        return found
+
+    def search(self, queries: Rows) -> Ids:
+        found: Ids = self._index.search(queries, K, threads=1).keys
+        return found.reshape(len(queries), -1)
 
     def save(self, path: Path) -> None:
         self._index.save(str(path))
@@ -282,8 +364,10 @@ class BruteForce(Engine):
     def build(self, rows: Rows) -> None:
         self._index = self._neighbors.NearestNeighbors(n_neighbors=K, algorithm="brute").fit(rows)
 
-    def search(self, queries: Rows, setting: Setting) -> Ids:
-        del setting
+    def use(self, setting: Setting) -> None:
+        """There is nothing to set."""
+
+    def search(self, queries: Rows) -> Ids:
         found: Ids = self._index.kneighbors(queries, return_distance=False)
         return found
 
@@ -293,87 +377,88 @@ def n_lists(n: int) -> int:
     return int(2 ** round(math.log2(1.3 * math.sqrt(n))))
 
 
-# The forms of rows
-
-
-def as_they_are(rows: npt.NDArray[np.uint8]) -> Rows:
-    return rows
-
-
-def as_floats(rows: npt.NDArray[np.uint8]) -> Rows:
-    return rows.astype(np.float32)
-
-
-def as_signed(rows: npt.NDArray[np.uint8]) -> Rows:
-    """Less 128 each, which leaves distances as they are."""
-    return (rows ^ np.uint8(128)).view(np.int8)
-
-
 # The list
 
-
-def grid(**values: tuple[int, ...]) -> tuple[Setting, ...]:
-    """All combinations.
-
-    >>> grid(probes=(1, 2), candidates=(30,))
-    ({'probes': 1, 'candidates': 30}, {'probes': 2, 'candidates': 30})
-    """
-    return tuple(dict(zip(values, each, strict=True)) for each in product(*values.values()))
-
-
-GROUPED = grid(probes=(16, 24, 32, 40, 48, 64), candidates=(200, 300, 350, 400, 450, 500, 600))
-FLAT = {
-    256: grid(candidates=(200, 300, 350, 400, 500, 800)),
-    128: grid(candidates=(500, 800, 1000, 1100, 1200, 1400, 1600)),
-}
-FEW_EFFORTS = (24, 48, 64, 80, 112)  # of those who take long
+EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+LISTS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+RECALLS = (0.8, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.998)
 
 
 def ours() -> Iterator[Contestant]:
-    grouped = partial(Densehash, "grouped", 256, keep_vectors=True)
-    title = "densehash grouped"
-    yield Contestant("grouped", title, grouped, GROUPED, as_they_are, 1)
-    yield Contestant("grouped-float32", f"{title}, float32", grouped, GROUPED, as_floats, 4)
-    codes_only = partial(Densehash, "grouped", 256, keep_vectors=False)
-    settings = grid(probes=(24, 48), candidates=(100, 400))
-    yield Contestant("grouped-codes", f"{title}, codes only", codes_only, settings, as_they_are, 0)
-    for n_bits, name in ((256, "flat"), (128, "flat-128")):
-        flat = partial(Densehash, "flat", n_bits, keep_vectors=True)
-        settings = FLAT[n_bits]
-        yield Contestant(name, f"densehash flat, {n_bits} bits", flat, settings, as_they_are, 1)
+    default = partial(Densehash, sketch=SKETCH)
+    by_recall = (Ladder("recall", RECALLS),)
+    yield Contestant("densehash", "densehash", default, by_recall, default=True)
+    yield Contestant(
+        "densehash-uint8",
+        "densehash, uint8",
+        default,
+        by_recall,
+        default=True,
+        form="uint8",
+        vector_bytes=1,
+        sets=("sift",),
+    )
+    without = partial(Densehash, sketch=SKETCH, keep_vectors=False)
+    yield Contestant(
+        "densehash-small", "densehash, no vectors", without, default=True, vector_bytes=0
+    )
+    # With more bits than features, iterating makes the codes worse.
+    codes = partial(Densehash, sketch="codes", hasher=ITQ(256, n_iter=0, random_state=SEED))
+    yield Contestant(
+        "codes",
+        "densehash codes, grouped, uint8",
+        partial(codes, kind="grouped"),
+        tuple(Ladder("probes", (16, 24, 32, 48, 64, 96), {"candidates": n}) for n in (300, 400)),
+        form="uint8",
+        vector_bytes=1,
+        sets=("sift",),
+    )
+    yield Contestant(
+        "flat",
+        "densehash codes, flat, uint8",
+        partial(codes, kind="flat"),
+        (Ladder("candidates", (200, 300, 400, 500)),),
+        form="uint8",
+        vector_bytes=1,
+        sets=("sift",),
+    )
 
 
 def others() -> Iterator[Contestant]:
-    efforts = (16, 24, 32, 34, 36, 40, 48, 64, 96, 128, 192)
-    yield Contestant("hnsw32", "faiss HNSW32", FaissHnsw, grid(efSearch=efforts), as_floats, 4)
+    hnsw, efforts = "faiss HNSW32, efConstruction", (Ladder("efSearch", EFFORTS),)
+    yield Contestant("hnsw32", f"{hnsw} 200", partial(FaissHnsw, 200), efforts)
+    yield Contestant("hnsw32-40", f"{hnsw} 40", partial(FaissHnsw, 40))
+    efforts = (Ladder("ef", EFFORTS),)
+    yield Contestant("symphony", "SymphonyQG, degree 32", Symphony, efforts)
+    lists = tuple(Ladder("nprobe", LISTS, {"k_factor": k_factor}) for k_factor in (4, 8, 16, 40))
+    yield Contestant("fastscan", "faiss IVF+PQ FastScan, refined", FaissFastScan, lists)
+    lists = tuple(Ladder("leaves", LISTS, {"reordered": n}) for n in (50, 120))
+    yield Contestant("scann", "ScaNN", Scann, lists)
+    yield Contestant("hnswlib", "hnswlib", Hnswlib, efforts)
+    efforts = (Ladder("expansion", EFFORTS),)
+    yield Contestant("usearch", "usearch, float32", partial(Usearch, "f32"), efforts)
     yield Contestant(
-        "fastscan",
-        "faiss IVF+PQ FastScan, refined",
-        FaissFastScan,
-        grid(nprobe=(8, 16, 24, 32, 48, 64), k_factor=(4, 8, 16)),
-        as_floats,
-        4,
+        "usearch-i8",
+        "usearch, int8",
+        partial(Usearch, "i8"),
+        efforts,
+        form="int8",
+        vector_bytes=1,
+        sets=("sift",),
     )
     yield Contestant(
-        "binary-ivf",
-        "faiss BinaryIVF of our codes, re-ranked",
-        FaissBinaryIvf,
-        grid(nprobe=(16, 32, 64, 128), candidates=(200, 400, 600)),
-        as_floats,
-        4,
+        "ngt",
+        "NGT",
+        Ngt,
+        (Ladder("epsilon", (-0.05, 0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2)),),
+        sets=("gist", "wordnet"),  # it takes long to build
+        is_saved=False,
     )
-    yield Contestant("hnswlib", "hnswlib", Hnswlib, grid(ef=FEW_EFFORTS), as_floats, 4)
-    for dtype, prepared, size in (("i8", as_signed, 1), ("f32", as_floats, 4)):
-        make = partial(Usearch, dtype)
-        settings = grid(expansion=FEW_EFFORTS)
-        yield Contestant(f"usearch-{dtype}", f"usearch {dtype}", make, settings, prepared, size)
     yield Contestant(
         "sklearn",
         "scikit-learn brute force",
         BruteForce,
-        ({},),
-        as_floats,
-        4,
+        default=True,
         n_queries=500,
         is_saved=False,
     )

@@ -9,8 +9,26 @@ from hashers import Fact
 from index_child import Cost
 from index_multi import RADIUS, MultiResult
 from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, K, Setting
+from index_sets import LEAST_DEFAULT_RECALL, TARGETS, VectorSet
 
-RECALL = 0.95
+OURS = "densehash"
+AIM = 1.5  # times the fastest of all others
+OVERHEAD_US = 60  # at most, of one query on a small index
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What was asked for on a set: the figure that counts, and what it comes from."""
+
+    what: str
+    figure: str
+    details: str
+    required: str
+    met: bool
+
+    @property
+    def fact(self) -> Fact:
+        return Fact(self.what, f"{self.figure}: {self.details}", self.required, self.met)
 
 
 @dataclass(frozen=True)
@@ -22,23 +40,35 @@ class Point:
     speed: float
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.setting.items()) or "exact"
+        return ", ".join(f"{name} {value:g}" for name, value in self.setting.items()) or "default"
+
+
+@dataclass(frozen=True)
+class OneQuery:
+    """One query a call: microseconds, and the recall of these calls."""
+
+    median: float
+    p99: float
+    recall: float
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All about one contestant; `tuned` is how it did after it had tuned itself."""
+    """All about one contestant, alone."""
 
     contestant: Contestant
     cost: Cost
     points: list[Point]
-    tuned: Point | None = None
+
+    def fastest(self, target: float) -> Point | None:
+        """The fastest setting with that recall."""
+        good = [point for point in self.points if point.recall >= target]
+        return max(good, key=lambda point: point.speed, default=None)
 
     @property
-    def fastest(self) -> Point | None:
-        """The fastest setting with the recall that is asked for."""
-        good = [point for point in self.points if point.recall >= RECALL]
-        return max(good, key=lambda point: point.speed, default=None)
+    def default(self) -> Point | None:
+        """How it did without a setting."""
+        return next((point for point in self.points if not point.setting), None)
 
     @property
     def bytes_without_vectors(self) -> float:
@@ -53,86 +83,115 @@ class Measured:
             "name": self.contestant.name,
             "title": self.contestant.title,
             "cost": asdict(self.cost),
+            "bytes_without_vectors": self.bytes_without_vectors,
             "points": [asdict(point) for point in self.points],
-            "tuned": asdict(self.tuned) if self.tuned else None,
-            "fastest": asdict(self.fastest) if self.fastest else None,
         }
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Ours must answer `least` times as many queries a second as a peer."""
+class Race:
+    """All who have a recall, each with its fastest setting, taking turns; by name."""
 
-    ours: str
-    peer: str
-    least: float
-    aim: float | None = None
+    target: float
+    points: dict[str, Point]
+    one_query: dict[str, OneQuery]
 
     @property
-    def required(self) -> str:
-        return f"≥ {self.least:g} ×" + (f", aim {self.aim:g} ×" if self.aim else "")
-
-
-PAIRS = (
-    Pair("grouped", "hnsw32", 1.2, 2),
-    Pair("grouped-float32", "hnsw32", 1.2, 2),
-    Pair("flat", "sklearn", 20),
-    Pair("flat-128", "sklearn", 20),
-)
-
-
-@dataclass(frozen=True)
-class Duel:
-    """Queries a second of a pair, in turns."""
-
-    pair: Pair
-    ours: float
-    peer: float
-
-    def fact(self) -> Fact:
-        pair, ratio = self.pair, self.ours / self.peer
-        return Fact(
-            f"{title(pair.ours)}: queries a second at recall@{K} ≥ {RECALL:g}, 1 thread",
-            f"{self.ours:,.0f} = {times(ratio)} {title(pair.peer)}'s {self.peer:,.0f}",
-            pair.required,
-            ratio >= pair.least,
+    def best_other(self) -> str | None:
+        """The fastest one that is not ours."""
+        return max(
+            (name for name in self.points if not CONTESTANTS[name].is_ours),
+            key=lambda name: self.points[name].speed,
+            default=None,
         )
+
+    def record(self) -> dict[str, object]:
+        """As plain data."""
+        return {
+            "recall": self.target,
+            "contestants": {
+                name: {**asdict(point), "one_query_us": asdict(self.one_query[name])}
+                for name, point in self.points.items()
+            },
+        }
+
+
+@dataclass
+class SetResults:
+    """Of one set, by the names of contestants; `absent` says why one did not take part."""
+
+    vectors: VectorSet
+    n_rows: int
+    n_queries: int
+    measured: dict[str, Measured] = field(default_factory=dict)
+    races: list[Race] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+
+    def demands(self) -> Iterator[Demand]:
+        """What was asked for, as far as those who can tell took part."""
+        required = self.vectors.required
+        for race in self.races:
+            yield from duel(race, OURS, "hnsw32", required.hnsw[race.target])
+        for race in self.races:
+            if race.best_other:
+                least = required.others[race.target]
+                yield from duel(race, OURS, race.best_other, least, fastest=True)
+        for race in self.races[:1]:
+            yield from one_query(race, required.one_query)
+        ours, peers = self.measured.get(OURS), self.measured
+        if ours is not None:
+            if ours.default:
+                yield default_recall(ours.default)
+            if "hnsw32-40" in peers:
+                yield build(ours, peers["hnsw32-40"], required.build_hnsw)
+            if "symphony" in peers:
+                yield build(ours, peers["symphony"], required.build_symphony)
+            yield memory(ours, required.bytes_a_row)
+            yield opening(ours.cost)
+        for race in self.races[:1]:  # what stood before the sketch of signs
+            yield from duel(race, "densehash-uint8", "codes", 1)
+            yield from duel(race, "flat", "sklearn", 20)
+
+    def record(self) -> dict[str, object]:
+        """As plain data."""
+        return {
+            "set": self.vectors.name,
+            "metric": self.vectors.metric,
+            "rows": self.n_rows,
+            "queries": self.n_queries,
+            "contestants": [each.record() for each in self.measured.values()],
+            "races": [race.record() for race in self.races],
+            "absent": self.absent,
+            "demands": [asdict(demand) for demand in self.demands()],
+        }
 
 
 @dataclass
 class Results:
-    """Of a whole run, by the names of contestants."""
+    """Of a whole run: sets by name, and what needs no peers."""
 
-    n_rows: int
-    n_queries: int
-    measured: dict[str, Measured] = field(default_factory=dict)
-    duels: list[Duel] = field(default_factory=list)
+    sets: dict[str, SetResults] = field(default_factory=dict)
     multi: list[MultiResult] = field(default_factory=list)
+    overhead_us: float | None = None
 
     def facts(self) -> Iterator[Fact]:
-        """What was asked for, as far as those who can tell took part."""
-        for duel in self.duels:
-            yield duel.fact()
-        for name in ("grouped", "grouped-float32"):
-            if name in self.measured and "hnsw32" in self.measured:
-                yield build_fact(self.measured[name], self.measured["hnsw32"])
-        for name in ("grouped-codes", "grouped", "grouped-float32"):
-            if name in self.measured:
-                yield memory_fact(self.measured[name])
-        for name in ("grouped", "flat"):
-            if name in self.measured:
-                yield open_fact(self.measured[name].cost, title(name))
+        """Those of no set."""
+        if self.overhead_us is not None:
+            yield Fact(
+                "densehash: one query on an index of 1,000 rows, median",
+                f"{self.overhead_us:.1f} µs",
+                f"≤ {OVERHEAD_US} µs",
+                self.overhead_us <= OVERHEAD_US,
+            )
         yield from map(multi_fact, self.multi)
 
     def record(self) -> dict[str, object]:
         """As plain data."""
         return {
-            "rows": self.n_rows,
-            "queries": self.n_queries,
             "k": K,
-            "recall": RECALL,
-            "contestants": [each.record() for each in self.measured.values()],
-            "duels": [asdict(duel) for duel in self.duels],
+            "recalls": TARGETS,
+            "sets": [each.record() for each in self.sets.values()],
+            "overhead_us": self.overhead_us,
             "multi": [{**asdict(each), "ratio": each.ratio} for each in self.multi],
             "facts": [asdict(fact) for fact in self.facts()],
         }
@@ -146,30 +205,74 @@ def times(ratio: float) -> str:
     return f"{ratio:,.0f} ×" if ratio >= 100 else f"{ratio:.3g} ×"
 
 
-def build_fact(ours: Measured, peer: Measured) -> Fact:
+def duel(
+    race: Race, ours: str, peer: str, least: float, *, fastest: bool = False
+) -> Iterator[Demand]:
+    """Ours against a peer in a race, if both took part; `fastest` if it is that of all others."""
+    if ours in race.points and peer in race.points:
+        speed, of_peer = race.points[ours].speed, race.points[peer].speed
+        whom = "the fastest of all others" if fastest else title(peer)
+        aim = f", aim {AIM:g} ×" if fastest and least < AIM else ""
+        yield Demand(
+            f"{title(ours)} against {whom}, recall@{K} ≥ {race.target:g}",
+            times(speed / of_peer),
+            f"{speed:,.0f} queries a second; {title(peer)} {of_peer:,.0f}",
+            f"≥ {least:g} ×{aim}",
+            speed >= least * of_peer,
+        )
+
+
+def one_query(race: Race, least: float) -> Iterator[Demand]:
+    one = race.one_query
+    if OURS in one and "hnsw32" in one:
+        ours, peer = one[OURS].median, one["hnsw32"].median
+        yield Demand(
+            f"{title(OURS)} against {title('hnsw32')}, one query a call, "
+            f"recall@{K} ≥ {race.target:g}",
+            times(peer / ours),
+            f"median {ours:.0f} µs; {title('hnsw32')} {peer:.0f} µs",
+            f"≥ {least:g} ×",
+            peer >= least * ours,
+        )
+
+
+def default_recall(point: Point) -> Demand:
+    return Demand(
+        f"{title(OURS)}: recall@{K} at default settings",
+        f"{point.recall:.4f}",
+        f"{point.speed:,.0f} queries a second",
+        f"≥ {LEAST_DEFAULT_RECALL:g}",
+        point.recall >= LEAST_DEFAULT_RECALL,
+    )
+
+
+def build(ours: Measured, peer: Measured, least: float) -> Demand:
     ours_s, peer_s = ours.cost.build_s, peer.cost.build_s
-    ratio = peer_s / ours_s
-    return Fact(
-        f"{ours.contestant.title}: build from vectors, {BUILD_THREADS} threads",
-        f"{ours_s:.2f} s; {peer.contestant.title} {peer_s:.1f} s = {times(ratio)}",
-        "≥ 15 ×, aim 30 ×",
-        ratio >= 15,
+    return Demand(
+        f"{title(OURS)}: build, against {peer.contestant.title}",
+        times(peer_s / ours_s),
+        f"{ours_s:.2f} s; {peer.contestant.title} {peer_s:.1f} s, {BUILD_THREADS} threads",
+        f"≥ {least:g} ×",
+        peer_s >= least * ours_s,
     )
 
 
-def memory_fact(ours: Measured) -> Fact:
+def memory(ours: Measured, most: float) -> Demand:
     size = ours.bytes_without_vectors
-    return Fact(
-        f"{ours.contestant.title}: memory without vectors, 256 bits and ids",
-        f"{size:.1f} bytes a row",
-        "≤ 48",
-        size <= 48,
+    return Demand(
+        f"{title(OURS)}: bytes a row without vectors, ids included",
+        f"{size:.1f}",
+        f"{ours.cost.resident / ours.cost.n_rows:.1f} with vectors",
+        f"≤ {most:g}",
+        size <= most,
     )
 
 
-def open_fact(cost: Cost, name: str) -> Fact:
+def opening(cost: Cost) -> Demand:
     took = 1e3 * (cost.open_s or 0)
-    return Fact(f"{name}: opening {cost.n_rows:,} rows", f"{took:.1f} ms", "< 50 ms", took < 50)
+    return Demand(
+        f"{title(OURS)}: opening", f"{took:.1f} ms", f"{cost.n_rows:,} rows", "< 50 ms", took < 50
+    )
 
 
 def multi_fact(result: MultiResult) -> Fact:
@@ -191,14 +294,3 @@ def front(points: Iterable[Point]) -> list[Point]:
         if not kept or point.recall > kept[-1].recall:
             kept.append(point)
     return kept
-
-
-def promising(points: list[Point], margin: float = 1.1) -> list[Point]:
-    """Those that may be in the front if they are measured better: nobody as good is far faster."""
-    return [
-        point
-        for point in points
-        if not any(
-            other.recall >= point.recall and other.speed > margin * point.speed for other in points
-        )
-    ]

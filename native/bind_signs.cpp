@@ -4,6 +4,7 @@
 
 #include "binding.hpp"
 #include "signs.hpp"
+#include "whole.hpp"
 
 namespace densehash {
 namespace {
@@ -14,20 +15,34 @@ void expect(bool is_so, const char* message) {
   if (!is_so) throw std::invalid_argument(message);
 }
 
+// Rows to a multiple of 16 bytes.
+std::vector<int8_t> with_zeros(const Input<int8_t, 2>& matrix) {
+  const size_t width = matrix.shape(1), padded = padded_width_for(width);
+  std::vector<int8_t> to(matrix.shape(0) * padded);
+  for (size_t row = 0; row < matrix.shape(0); ++row)
+    std::copy_n(matrix.data() + row * width, width, to.data() + row * padded);
+  return to;
+}
+
 nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
-                          const Matrix& centers, const Matrix& products, const Matrix& matrix,
+                          const Matrix& centers, const Matrix& products,
+                          const Input<int8_t, 2>& matrix, const Input<float, 1>& steps,
                           const Matrix& gram, size_t sweeps, size_t n_threads) {
   const size_t n = rows.shape(0), width = rows.shape(1), bits = gram.shape(0);
   const size_t n_groups = centers.shape(0);
   expect(bits % 8 == 0 && gram.shape(1) == bits, "the Gram matrix has a wrong shape");
-  expect(matrix.shape(0) == width && matrix.shape(1) == bits, "the matrix has a wrong shape");
+  expect(matrix.shape(0) == bits && matrix.shape(1) == width && steps.shape(0) == bits,
+         "the matrix has a wrong shape");
   expect(labels.shape(0) == n, "one label a row");
   expect(centers.shape(1) == width, "the centers have a wrong shape");
   expect(products.shape(0) == n_groups && products.shape(1) == bits,
          "the products have a wrong shape");
   for (size_t i = 0; i < n; ++i)
     expect(labels.data()[i] < n_groups, "a label is beyond the last group");
-  const Decoder decoder{matrix.data(), gram.data(), bits, width};
+  const std::vector<int8_t> padded = with_zeros(matrix);
+  const Decoder decoder{padded.data(), steps.data(), gram.data(),
+                        bits,          width,        padded_width_for(width),
+                        find_dots(kernels_named("").name)};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
   static_assert(sizeof(Lengths) == 3 * sizeof(float));
@@ -37,6 +52,30 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
                  reinterpret_cast<Lengths*>(lengths.data));
   });
   return nb::make_tuple(codes.array, lengths.array);
+}
+
+nb::object second_groups_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
+                            const Matrix& centers, const Input<uint32_t, 2>& near,
+                            const Matrix& products, const Input<float, 1>& squares,
+                            size_t n_threads) {
+  const size_t n = rows.shape(0), width = rows.shape(1), n_groups = centers.shape(0);
+  expect(labels.shape(0) == n, "one label a row");
+  expect(centers.shape(1) == width && squares.shape(0) == n_groups,
+         "the centers have a wrong shape");
+  expect(near.shape(0) == n_groups && near.shape(1) > 0 && products.shape(0) == n_groups &&
+             products.shape(1) == near.shape(1),
+         "the near centers have a wrong shape");
+  for (size_t i = 0; i < n; ++i)
+    expect(labels.data()[i] < n_groups, "a label is beyond the last group");
+  for (size_t i = 0; i < near.size(); ++i)
+    expect(near.data()[i] < n_groups, "a near center is beyond the last group");
+  const Residuals residuals{rows.data(), labels.data(), centers.data(), nullptr, n};
+  const NearCenters centers_near{near.data(), products.data(), squares.data(), near.shape(1)};
+  const Output<uint32_t> out(Numpy::empty, n);
+  without_lock(n_threads, [&](Control& control) {
+    second_groups(residuals, width, centers_near, control, out.data);
+  });
+  return out.array;
 }
 
 nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
@@ -93,11 +132,8 @@ class Signs {
     expect(model_.n_groups > 0, "there is no group");
     expect(model_.bits > 0 && model_.bits % 8 == 0 && steps.shape(0) == model_.bits,
            "the matrix has a wrong shape");
-    model_.padded_width = (model_.width + 15) / 16 * 16;
-    matrix_.resize(model_.bits * model_.padded_width);
-    for (size_t row = 0; row < model_.bits; ++row)
-      std::copy_n(matrix.data() + row * model_.width, model_.width,
-                  matrix_.data() + row * model_.padded_width);
+    model_.padded_width = padded_width_for(model_.width);
+    matrix_ = with_zeros(matrix);
     model_.matrix = matrix_.data();
     model_.wholes = {centers.data(), model_.n_groups, model_.width, model_.metric};
   }
@@ -232,7 +268,9 @@ class Signs {
 
 void bind_signs(nb::module_& module) {
   module.def("encode_signs", encode_signs_of, "rows"_a, "labels"_a, "centers"_a, "products"_a,
-             "matrix"_a, "gram"_a, "sweeps"_a, "n_threads"_a);
+             "matrix"_a, "steps"_a, "gram"_a, "sweeps"_a, "n_threads"_a);
+  module.def("second_groups", second_groups_of, "rows"_a, "labels"_a, "centers"_a, "near"_a,
+             "products"_a, "squares"_a, "n_threads"_a);
   module.def("multiply", multiply_of, "rows"_a, "matrix"_a);
   module.def("pack_signs", pack_signs_of, "codes"_a, "factors"_a);
   module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);

@@ -18,9 +18,12 @@ namespace densehash {
 // --- encoding ----------------------------------------------------------------------------------
 
 struct Decoder {
-  const float* matrix;  // G, transposed: (width, bits)
-  const float* gram;    // G Gᵀ: (bits, bits)
-  size_t bits, width;   // bits are a multiple of 8
+  const int8_t* matrix;  // G: (bits, padded_width), in whole numbers
+  const float* steps;    // what 1 stands for in each of its rows
+  const float* gram;     // G Gᵀ: (bits, bits)
+  size_t bits, width;    // bits are a multiple of 8
+  size_t padded_width;   // with zeros, to a multiple of 16
+  Dots dots;
 };
 
 struct Residuals {
@@ -45,9 +48,22 @@ void multiply(const float* rows, size_t count, const float* matrix, size_t width
               float* out);
 
 // Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
-// s G nearer to r / |r|. codes: (count, bits / 8), lengths: (count,).
+// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths: (count,).
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
                   Control& control, uint8_t* codes, Lengths* lengths);
+
+// Centres near each one, by which a second group is found for a row in it.
+struct NearCenters {
+  const uint32_t* numbers;  // (groups, count)
+  const float* products;    // of the centre with each of these: (groups, count)
+  const float* squares;     // squared lengths of all centres: (groups,)
+  size_t count;
+};
+
+// A second group for every row: the nearest after the square of the part of its residual is added
+// that is parallel to the first one. out: (count,)
+void second_groups(const Residuals& residuals, size_t width, const NearCenters& near,
+                   Control& control, uint32_t* out);
 
 // --- layout ------------------------------------------------------------------------------------
 

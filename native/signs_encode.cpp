@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "signs.hpp"
+#include "whole.hpp"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -12,7 +14,7 @@ namespace {
 
 typedef float Floats4 __attribute__((vector_size(16)));
 
-// Rows that are multiplied together, and that a thread takes at a time.
+// Rows that are multiplied together, and that a thread encodes at a time.
 constexpr size_t kTogether = 8, kRows = 64;
 
 ALWAYS_INLINE Floats4 load(const float* from) {
@@ -166,34 +168,68 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
   const size_t n_tasks = (residuals.count + kRows - 1) / kRows;
   const double work =
       static_cast<double>(residuals.count * bits) * static_cast<double>(width + bits);
-  const std::vector<float> panels = panels_of(decoder.matrix, width, bits);
   control.run(control.worth_starting(work), n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
     Descent descent(decoder);
-    std::vector<float> rows(kRows * width), products(kRows * bits), left(bits);
+    std::vector<float> residual(width), units(kRows), products(bits), left(bits);
+    std::vector<int8_t> whole(kRows * decoder.padded_width);
+    std::vector<int32_t> sums(kRows * bits);
     const size_t first = task * kRows, n = std::min(kRows, residuals.count - first);
     for (size_t r = 0; r < n; ++r) {
       const float* row = residuals.rows + (first + r) * width;
       const float* center = residuals.centers + residuals.labels[first + r] * width;
-      float* to = rows.data() + r * width;
-      for (size_t i = 0; i < width; ++i) to[i] = row[i] - center[i];
-      const float squared = product(to, to, width);
-      const float times = squared > 0 ? 1 / std::sqrt(squared) : 0;
-      for (size_t i = 0; i < width; ++i) to[i] *= times;
+      for (size_t i = 0; i < width; ++i) residual[i] = row[i] - center[i];
+      const float squared = product(residual.data(), residual.data(), width);
+      units[r] = to_whole(residual.data(), width, whole.data() + r * decoder.padded_width) *
+                 (squared > 0 ? 1 / std::sqrt(squared) : 0);
       lengths[first + r].residual = squared;
     }
-    multiply_panels(rows.data(), n, panels.data(), width, bits, products.data());
+    decoder.dots(whole.data(), n, decoder.matrix, decoder.padded_width, bits, sums.data());
     for (size_t r = 0; r < n; ++r) {
-      const float* of_row = products.data() + r * bits;
-      std::copy_n(of_row, bits, left.data());
+      const int32_t* const of_row = sums.data() + r * bits;
+      for (size_t b = 0; b < bits; ++b)
+        products[b] = decoder.steps[b] * units[r] * static_cast<float>(of_row[b]);
+      std::copy_n(products.data(), bits, left.data());
       descent.find(left.data(), sweeps);
       const float* signs = descent.signs();
       pack(signs, bits, codes + (first + r) * bits / 8);
       // s G Gᵀ = G r - left
       lengths[first + r].decoded =
-          product(signs, of_row, bits) - product(signs, left.data(), bits);
+          product(signs, products.data(), bits) - product(signs, left.data(), bits);
       lengths[first + r].center =
           product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
+    }
+  });
+}
+
+void second_groups(const Residuals& residuals, size_t width, const NearCenters& near,
+                   Control& control, uint32_t* out) {
+  const size_t n_tasks = (residuals.count + kRows - 1) / kRows;
+  const double work = static_cast<double>(residuals.count * near.count * width);
+  control.run(control.worth_starting(work), n_tasks, [&](size_t task, size_t worker) {
+    control.poll(worker);
+    const size_t end = std::min((task + 1) * kRows, residuals.count);
+    std::vector<float> residual(width);
+    for (size_t r = task * kRows; r < end; ++r) {
+      const float* row = residuals.rows + r * width;
+      const size_t own = residuals.labels[r];
+      const float* center = residuals.centers + own * width;
+      for (size_t i = 0; i < width; ++i) residual[i] = row[i] - center[i];
+      const float squared = std::max(product(residual.data(), residual.data(), width),
+                                     std::numeric_limits<float>::min());
+      const float along = product(residual.data(), row, width);
+      const uint32_t* const others = near.numbers + own * near.count;
+      float best = std::numeric_limits<float>::infinity();
+      out[r] = others[0];
+      for (size_t j = 0; j < near.count; ++j) {
+        const float with = product(row, residuals.centers + others[j] * width, width);
+        const float parallel = along - (with - near.products[own * near.count + j]);
+        const float distance = near.squares[others[j]] - 2 * with + parallel * parallel / squared;
+        if (distance < best) {
+          best = distance;
+          out[r] = others[j];
+        }
+      }
     }
   });
 }

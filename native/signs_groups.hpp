@@ -7,23 +7,10 @@
 #include "least.hpp"
 #include "signs_scan.hpp"
 #include "vectors.hpp"
+#include "whole.hpp"
 
 namespace densehash {
 namespace {
-
-// A vector in whole numbers up to 127; returns what 1 stands for.
-inline float to_whole(const float* vector, size_t width, int8_t* to) {
-  float largest = 0;
-  for (size_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(vector[i]));
-  if (!(largest > 0)) {
-    std::fill_n(to, width, int8_t{0});
-    return 0;
-  }
-  const float times = 127 / largest;
-  for (size_t i = 0; i < width; ++i)
-    to[i] = static_cast<int8_t>(vector[i] * times + (vector[i] < 0 ? -0.5f : 0.5f));
-  return largest / 127;
-}
 
 // Queries made ready: relative to the shift, with tables, and the groups that they visit.
 class Prepared {

@@ -44,12 +44,16 @@ def product(row: Floats, matrix: Floats) -> Floats:
     return found
 
 
-def signs_of(residual: Floats, matrix: Floats, sweeps: int) -> Floats:
-    """Descent, bit after bit. residual: (d,); matrix: (n_bits, d)."""
-    squared = lanes_sum(residual, residual)
-    unit = residual * (np.float32(1) / np.sqrt(squared) if squared > 0 else np.float32(0))
+def signs_of(residual: Floats, decoder: Decoder, sweeps: int) -> Floats:
+    """Descent, bit after bit. residual: (d,)."""
+    matrix, one = decoder.matrix, np.float32(1)
+    squared, largest = lanes_sum(residual, residual), np.abs(residual).max()
+    halves = np.where(residual < 0, np.float32(-0.5), np.float32(0.5))
+    whole = np.trunc(residual * (np.float32(127) / largest) + halves) if largest > 0 else residual
+    unit = largest / np.float32(127) * (one / np.sqrt(squared) if squared > 0 else np.float32(0))
+    sums = decoder.whole.astype(np.int64) @ whole.astype(np.int64)
     gram = np.array([product(row, matrix.T) for row in matrix])
-    left = product(unit, matrix.T)
+    left = decoder.steps * unit * sums.astype(np.float32)
     signs = np.empty(len(matrix), np.float32)
     for b in range(len(matrix)):
         signs[b] = -1 if left[b] < 0 else 1
@@ -155,10 +159,7 @@ def test_signs_and_factors_are_those_of_the_definition(n_bits: int, d: int) -> N
     decoder = learn_decoder(rows, labels, centers, n_bits, "l2", state)
     codes, factors = decoder.encode(rows, labels, centers)
     expected = np.array(
-        [
-            signs_of(row - centers[at], decoder.matrix, 4)
-            for row, at in zip(rows, labels, strict=True)
-        ]
+        [signs_of(row - centers[at], decoder, 4) for row, at in zip(rows, labels, strict=True)]
     )
     np.testing.assert_array_equal(unpacked(codes), expected)
     decoded = expected.astype(float) @ decoder.matrix
@@ -179,12 +180,18 @@ def test_a_code_does_not_depend_on_the_rows_beside_or_on_threads() -> None:
         some = decoder.encode(made.rows[first:end], labels[first:end], centers)
         np.testing.assert_array_equal(some[0], codes[first:end])
         np.testing.assert_array_equal(some[1], factors[first:end])
-    transposed = np.ascontiguousarray(decoder.matrix.T)
-    gram = _native.multiply(decoder.matrix, transposed)
     products = decoder.products(centers)
     for n_threads in (1, 3):
         again, _ = _native.encode_signs(
-            made.rows, labels, centers, products, transposed, gram, 4, n_threads
+            made.rows,
+            labels,
+            centers,
+            products,
+            decoder.whole,
+            decoder.steps,
+            decoder.gram,
+            4,
+            n_threads,
         )
         np.testing.assert_array_equal(again, codes)
 

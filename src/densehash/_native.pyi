@@ -116,11 +116,21 @@ def encode_signs(
     labels: NDArray[np.uint32],
     centers: NDArray[np.float32],
     products: NDArray[np.float32],
-    matrix: NDArray[np.float32],
+    matrix: NDArray[np.int8],
+    steps: NDArray[np.float32],
     gram: NDArray[np.float32],
     sweeps: int,
     n_threads: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]: ...
+def second_groups(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.uint32],
+    centers: NDArray[np.float32],
+    near: NDArray[np.uint32],
+    products: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    n_threads: int,
+) -> NDArray[np.uint32]: ...
 def pack_signs(codes: NDArray[np.uint8], factors: NDArray[np.int16]) -> NDArray[np.uint8]: ...
 def unpack_signs(
     blocks: NDArray[np.uint8], count: int

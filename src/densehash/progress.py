@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,15 +11,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["bar", "steps"]
+__all__ = ["bar", "shows_bars", "steps"]
 
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 """Seconds after which a bar appears: what is over by then needs none."""
+
+
+def shows_bars(verbose: int | None) -> bool:
+    """Whether to show bars; where nothing is said, in a terminal alone.
+
+    Examples
+    --------
+    >>> shows_bars(1), shows_bars(0)
+    (True, False)
+    """
+    if verbose is None:
+        return sys.stderr is not None and sys.stderr.isatty()
+    return verbose > 0
 
 
 @contextmanager
 def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the time left, if asked to and if the work takes more than two seconds.
+    """Show a bar with the time left, if asked to and if the work takes more than a second.
 
     Parameters
     ----------

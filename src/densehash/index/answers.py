@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.checks import check_threads
 from densehash.index.ids import no_ids, public_ids
 from densehash.index.ordering import Found, order_of
 from densehash.index.question import Question, Request
+from densehash.index.requests import reach_of
 from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
 from densehash.index.state import State
@@ -25,6 +27,7 @@ __all__ = [
     "neighbours_within",
     "no_hits",
     "padded",
+    "plain_hits",
     "ranges_of",
 ]
 
@@ -98,6 +101,30 @@ class Ranges(NamedTuple):
     limits: NDArray[np.int64]
     ids: NDArray[Any]
     distances: NDArray[Any]
+
+
+def plain_hits(
+    state: State, Q: NDArray[Any], k: int, recall: float | None, n_threads: int | None
+) -> Hits | None:
+    """Hits of a search that says nothing else, in one call; None where it is not that plain.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
+    >>> plain_hits(Index.build(X, random_state=0)._state, X[:1], 1, None, None).ids
+    array([[0]])
+    """
+    if state.id_type != "int64" or not state.sketch.estimates:
+        return None
+    reach = reach_of(state, recall)
+    found = state.sketch.plainly(state.segments, Q, k, reach, check_threads(n_threads))
+    if found is None:
+        return None
+    distances, positions, efforts = found
+    hits = Hits(state.segments[0].ids[positions], distances)
+    hits.effort = Effort(*efforts.T)
+    return hits
 
 
 def hits_of(

@@ -23,7 +23,7 @@ from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import UnitRows
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.sketches import SKETCHES, Codes, Signs, Sketch
-from densehash.index.sketches.signs import check_bits, n_bits_for
+from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.rows import Floats, Rows
 from densehash.rows.mapped import unmapped
@@ -38,7 +38,7 @@ _FEW_ROWS = 100_000
 _FEW_ROWS_OF_SIGNS = 2_000
 
 # Where nothing else is said, and both would go.
-_USUAL_SKETCH = Codes.name
+_USUAL_SKETCH = Signs.name
 _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 
 
@@ -132,7 +132,11 @@ def empty_state(
     """
     check_choice(sketch, "sketch", ("auto", *SKETCHES))
     if sketch == "auto":
-        with_signs = hasher == "auto" and kind in ("auto", *_KINDS_OF_SIGNS)
+        with_signs = (
+            hasher == "auto"
+            and kind in ("auto", *_KINDS_OF_SIGNS)
+            and (n_bits is None or can_have(n_bits))
+        )
         sketch = _USUAL_SKETCH if with_signs else Codes.name
     made: Sketch
     if sketch == Signs.name:

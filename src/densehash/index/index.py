@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import Hits, Ranges, hits_of, no_hits, ranges_of
+from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
     check_new,
@@ -50,6 +50,7 @@ from densehash.index.state import (
 )
 from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
+from densehash.progress import shows_bars
 from densehash.rows import Rows
 from densehash.source import Source
 from densehash.store import Store, lets_go
@@ -110,7 +111,7 @@ class Index:
         n_tables: int | None = None,
         random_state: int | RandomState | None = None,
         path: str | os.PathLike[str] | None = None,
-        verbose: int = 0,
+        verbose: int | None = None,
     ) -> Self:
         """Make an index of rows, in memory or in a folder.
 
@@ -118,14 +119,15 @@ class Index:
         ----------
         X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
         ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
-        sketch : what is kept of a row: "codes" of a hasher, which are compared by Hamming
-            distance; or "signs" with a decoder, from which distances are estimated, so that fewer
-            vectors are compared. Signs go with the kinds flat and grouped. "auto" is codes
+        sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
+            so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
+            distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
+            another kind, or a number of bits is given that only codes have
         hasher : for codes: the name of a method ("dsh", "itq", ...), a Hasher that has learnt, or
             one that is to learn from X, which is not changed. "auto" is ITQ, with a random
             rotation where there are more bits than features
         n_bits : length of the codes, 256 without; a Hasher has its own. Of signs, a multiple of 8
-            up to 1,024; without, 128 for up to 128 features and 256 for more
+            up to 1,024; without, 128 for up to 128 features and 224 for more
         kind : "flat", "grouped", "multi", or "auto", which chooses by size: ``index.reason`` says
             what and why
         metric : "l2", "cosine" or "ip" (the inner product), what searches go by; for "cosine" rows
@@ -139,7 +141,7 @@ class Index:
         path : a folder that is missing, empty, or an index. The index is made there, piece by
             piece, of more rows than memory holds, and returned as :meth:`open` does. It appears
             when it is whole; one that was there stays until then, and after any error.
-        verbose : 1 shows bars while it takes long
+        verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
 
         Examples
         --------
@@ -153,6 +155,7 @@ class Index:
         """
         check_choice(metric, "metric", METRICS)
         vectors = check_vectors(X, "X")
+        shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
         names = None if ids is None else check_ids(ids)
         if names is not None:
@@ -161,7 +164,7 @@ class Index:
         def made(place: Place) -> State:
             empty = empty_state(
                 as_hashed(vectors, metric),
-                partial(Rows, verbose=verbose > 0),
+                partial(Rows, verbose=shown),
                 sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
@@ -171,11 +174,11 @@ class Index:
                 id_type="int64" if names is None else type_of(names),
                 vector_type=vector_type,
                 random_state=random_state,
-                verbose=verbose,
+                verbose=int(shown),
                 scaled=vector_type == "int8" and vectors.dtype.kind == "f",
             )
-            whole = with_rows(empty, vectors, names, verbose, place=place)
-            return measured(whole, vectors, names, random_state, verbose=verbose > 0)
+            whole = with_rows(empty, vectors, names, int(shown), place=place)
+            return measured(whole, vectors, names, random_state, verbose=shown)
 
         if path is None:
             return cls(made(MEMORY))
@@ -607,9 +610,19 @@ class Index:
 2.828427], dtype=float32))
         """
         state = self._state
+        wanted = check_k(k)
+        others = (candidates, metric, filter, radius, probes)
+        if (
+            type(Q) is np.ndarray
+            and exclude_self is False
+            and rerank == "auto"
+            and not any(one is not None for one in others)
+        ):
+            plain = plain_hits(state, Q, wanted, recall, n_threads)
+            if plain is not None:
+                return plain
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
-        wanted = check_k(k)
         limit = None if radius is None else check_radius(radius, how, state)
         own = self._check_own(exclude_self, len(asked))
         reach = reach_of(state, recall, probes)

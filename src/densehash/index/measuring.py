@@ -21,7 +21,7 @@ from densehash.index.requests import USUAL_K, question_of
 from densehash.index.searching import exactly, merged
 from densehash.index.sketches import Candidates
 from densehash.index.state import Settings, State
-from densehash.progress import steps
+from densehash.progress import bar
 from densehash.source import Source
 from densehash.truth import nearest
 
@@ -34,7 +34,7 @@ USUAL_RECALL = 0.97
 """What a search is to find where nothing is said; a little more than .95, to be safe."""
 
 _FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
-_FEWEST, _MOST = 200, 500  # rows that ask
+_FEWEST, _MOST = 200, 300  # rows that ask
 _COMPARED = 150_000_000  # distances; fewer rows ask where there are many to be compared with
 
 
@@ -71,11 +71,12 @@ def measured(
         return replace(state, reason=f"{state.reason}; {few}")
     n_asking = min(max(_COMPARED // n, _FEWEST), _MOST, n // 2)
     numbers = np.unique(check_chance(random_state).randint(n, size=n_asking))
-    with steps(1.0, shown=verbose) as begin, begin("measuring recall", 1.0):
+    with bar("measuring recall", 2, shown=verbose) as advance:
         asked = question_of(state, X[numbers])
         hashed = as_hashed(X, state.metric)
         metric = "l2" if state.metric == "cosine" else state.metric
         near = nearest(asked.hashed, hashed, k=USUAL_K + 1, metric=metric, ordered=True)
+        advance(1)
         others = _without(near, numbers)
         positions, own = (_positions(state, ids, one) for one in (others, numbers))
         exact = state.vector_type is not None
@@ -83,6 +84,7 @@ def measured(
         reaches = state.sketch.reaches(
             state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=exact, own=own
         )
+        advance(1)
     usual = reaches[RECALLS.index(USUAL_RECALL)]
     return replace(state, settings=Settings(reach=usual, reaches=reaches))
 

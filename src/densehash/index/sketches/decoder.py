@@ -14,7 +14,7 @@ way from −2 ⟨q, c⟩, with α = 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from densehash import _native
 from densehash.hashers.itq import random_rotation
+from densehash.locks import cached_property
 from densehash.parallel import n_threads, one_blas_thread
 
 __all__ = ["Decoder", "learn_decoder", "signs_of"]
 
-_ROUNDS = 6  # of descent and least squares: more change nothing that can be seen
+_ROUNDS = 4  # of descent and least squares: more change nothing that can be seen
 _SWEEPS_LEARNING = 2
 _SWEEPS = 4
 _RIDGE = 1e-3  # of the number of rows
@@ -76,9 +77,15 @@ class Decoder:
         """G: float32 (n_bits, d)."""
         return self.whole * self.steps[:, np.newaxis]
 
+    @cached_property
+    def gram(self) -> NDArray[np.float32]:
+        """G Gᵀ: float32 (n_bits, n_bits)."""
+        matrix = self.matrix
+        return _native.multiply(matrix, np.ascontiguousarray(matrix.T))
+
     def products(self, centers: NDArray[np.float32]) -> NDArray[np.float32]:
         """What :meth:`encode` needs of the centres: float32 (g, n_bits)."""
-        return _native.multiply(centers, _transposed(self.matrix))
+        return _native.multiply(centers, np.ascontiguousarray(self.matrix.T))
 
     def encode(
         self,
@@ -104,8 +111,32 @@ class Decoder:
         """
         if products is None:
             products = self.products(centers)
-        codes, lengths = _encode(self.matrix, rows, labels, centers, products, _SWEEPS)
+        codes, lengths = self.descend(rows, labels, centers, products, _SWEEPS)
         return codes, self._factors(lengths)
+
+    def descend(
+        self,
+        rows: NDArray[np.float32],
+        labels: NDArray[np.uint32],
+        centers: NDArray[np.float32],
+        products: NDArray[np.float32],
+        sweeps: int,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Signs, and what factors are made of: |r|², |y|² and ⟨y, c⟩, float32 (n, 3).
+
+        The parameters are those of :meth:`encode`; each sign may flip ``sweeps`` times.
+        """
+        return _native.encode_signs(
+            rows,
+            labels,
+            centers,
+            products,
+            self.whole,
+            self.steps,
+            self.gram,
+            sweeps,
+            n_threads(),
+        )
 
     def _factors(self, lengths: NDArray[np.float32]) -> NDArray[np.int16]:
         with np.errstate(over="ignore"):  # of residuals next to nothing
@@ -151,24 +182,27 @@ def learn_decoder(
     residuals /= np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
     with one_blas_thread():
         signs = _first_signs(residuals, n_bits, random_state)
-        matrix = _least_squares(signs, residuals)
+        decoder = _in_whole_numbers(_least_squares(signs, residuals), metric)
         here = np.zeros((1, rows.shape[1]), np.float32)
         products = np.zeros((1, n_bits), np.float32)
         zeros = np.zeros(len(rows), np.uint32)
         for _ in range(_ROUNDS):
-            codes, _ = _encode(matrix, residuals, zeros, here, products, _SWEEPS_LEARNING)
-            matrix = _least_squares(signs_of(codes), residuals)
-    steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
-    whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
-    decoder = Decoder(whole, steps, 1.0, 1.0, metric)
-    products = decoder.products(centers)
-    _, of_rows = _encode(decoder.matrix, rows, labels, centers, products, _SWEEPS)
+            codes, _ = decoder.descend(residuals, zeros, here, products, _SWEEPS_LEARNING)
+            decoder = _in_whole_numbers(_least_squares(signs_of(codes), residuals), metric)
+    _, of_rows = decoder.descend(rows, labels, centers, decoder.products(centers), _SWEEPS)
     betas = _betas(of_rows)
     beta = float(betas.min()) / _LEAST_BETA if np.isfinite(betas.min()) else 1.0
     stored = np.minimum(betas, np.float32(beta * _MOST))
     alphas = np.abs(of_rows[:, 0] * stored + of_rows[:, 2])
     alpha = _ROOM * float(alphas.max()) / _MOST if metric != "ip" else 0.0
-    return Decoder(whole, steps, max(alpha, float(np.finfo(np.float32).tiny)), beta, metric)
+    return replace(decoder, alpha=max(alpha, float(np.finfo(np.float32).tiny)), beta=beta)
+
+
+def _in_whole_numbers(matrix: NDArray[np.float32], metric: str) -> Decoder:
+    """A decoder whose factors have no units yet."""
+    steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
+    whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
+    return Decoder(whole, steps, 1.0, 1.0, metric)
 
 
 def _first_signs(
@@ -194,21 +228,6 @@ def _least_squares(
     return matrix
 
 
-def _encode(
-    matrix: NDArray[np.float32],
-    rows: NDArray[np.float32],
-    labels: NDArray[np.uint32],
-    centers: NDArray[np.float32],
-    products: NDArray[np.float32],
-    sweeps: int,
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    transposed = _transposed(matrix)
-    gram = _native.multiply(matrix, transposed)
-    return _native.encode_signs(
-        rows, labels, centers, products, transposed, gram, sweeps, n_threads()
-    )
-
-
 def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
     """|y| / (2 |r|); infinite where r is zero."""
     decoded = np.sqrt(np.maximum(lengths[:, 1], 0))
@@ -227,7 +246,3 @@ def signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     """
     signs: NDArray[Any] = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
     return signs * 2 - 1
-
-
-def _transposed(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(matrix.T)

@@ -19,6 +19,7 @@ from densehash.errors import FileError
 from densehash.index.sketches.decoder import Decoder, learn_decoder, signs_of
 from densehash.index.sketches.second import SecondDecoder
 from densehash.locks import cached_property
+from densehash.parallel import n_threads
 from densehash.source import Source
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Blocks",
     "ByRow",
     "Entries",
+    "NearCenters",
     "Second",
     "Segment",
     "SignModel",
@@ -40,7 +42,7 @@ __all__ = [
 Floats = NDArray[np.float32]
 
 _NEAR = 32  # centres near a row's first one, among which its second one is looked for
-_AT_A_TIME = 256  # centres, or rows
+_AT_A_TIME = 256  # centres
 BLOCK = 32
 """Entries of a block."""
 
@@ -364,7 +366,7 @@ class SignModel:
         return self.decoder.products(self.centers)
 
     @cached_property
-    def near(self) -> NDArray[np.intp]:
+    def near(self) -> NearCenters:
         """The centres near each one."""
         return near_centers(self.centers)
 
@@ -396,33 +398,51 @@ class SignModel:
         return searcher
 
 
-def near_centers(centers: Floats) -> NDArray[np.intp]:
-    """The centres near each one, itself not among them: intp (g, m), rising.
+class NearCenters(NamedTuple):
+    """The centres near each one, itself not among them.
+
+    Attributes
+    ----------
+    numbers : uint32 (g, m), rising
+    products : float32 (g, m), inner products of the centre with each of these
+    squares : float32 (g,), squared lengths of all centres
+    """
+
+    numbers: NDArray[np.uint32]
+    products: Floats
+    squares: Floats
+
+
+def near_centers(centers: Floats) -> NearCenters:
+    """The centres near each one.
 
     Examples
     --------
-    >>> near_centers(np.array([[0.0], [1.0], [3.0]], np.float32))
+    >>> near_centers(np.array([[0.0], [1.0], [3.0]], np.float32)).numbers
     array([[1, 2],
            [0, 2],
-           [0, 1]])
+           [0, 1]], dtype=uint32)
     """
     n_near = min(_NEAR, len(centers) - 1)
-    found = np.empty((len(centers), n_near), np.intp)
+    numbers = np.empty((len(centers), n_near), np.uint32)
+    products = np.empty((len(centers), n_near), np.float32)
     squares = np.einsum("ij,ij->i", centers, centers)
     for first in range(0, len(centers) if n_near else 0, _AT_A_TIME):
         some = centers[first : first + _AT_A_TIME]
-        away = squares - 2 * (some @ centers.T)
+        of_all = some @ centers.T
+        away = squares - 2 * of_all
         away[np.arange(len(some)), np.arange(first, first + len(some))] = np.inf
-        found[first : first + len(some)] = np.argpartition(away, n_near - 1)[:, :n_near]
-    found.sort(axis=1)
-    return found
+        near = np.sort(np.argpartition(away, n_near - 1)[:, :n_near], axis=1)
+        numbers[first : first + len(some)] = near
+        products[first : first + len(some)] = np.take_along_axis(of_all, near, axis=1)
+    return NearCenters(numbers, products, squares)
 
 
 def second_groups(
     rows: Floats,
     labels: NDArray[np.uint32],
     centers: Floats,
-    near: NDArray[np.intp] | None = None,
+    near: NearCenters | None = None,
 ) -> NDArray[np.uint32]:
     """A second group for every row: near, and in another direction than the first.
 
@@ -439,7 +459,7 @@ def second_groups(
 
     Returns
     -------
-    uint32 (n,)
+    uint32 (n,); it does not depend on the rows beside
 
     Examples
     --------
@@ -451,16 +471,4 @@ def second_groups(
         return labels.copy()
     if near is None:
         near = near_centers(centers)
-    squares = np.einsum("ij,ij->i", centers, centers)
-    found = np.empty(len(rows), np.uint32)
-    for start in range(0, len(rows), _AT_A_TIME):
-        here, own = rows[start : start + _AT_A_TIME], labels[start : start + _AT_A_TIME]
-        first, others = here - centers[own], near[own]
-        # One small product a row: it does not depend on the rows beside.
-        products = centers[others] @ np.stack([here, first], axis=2)  # (m, near, 2)
-        lengths = np.maximum(np.einsum("ij,ij->i", first, first), np.finfo(np.float32).tiny)
-        parallel = np.einsum("ij,ij->i", first, here)[:, np.newaxis] - products[:, :, 1]
-        distances = squares[others] - 2 * products[:, :, 0]
-        distances += parallel**2 / lengths[:, np.newaxis]
-        found[start : start + len(here)] = others[np.arange(len(here)), distances.argmin(axis=1)]
-    return found
+    return _native.second_groups(rows, labels, centers, *near, n_threads())

@@ -35,12 +35,12 @@ from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 from densehash.source import Source
 
-__all__ = ["MOST_BITS", "SignQueries", "Signs", "check_bits", "n_bits_for"]
+__all__ = ["MOST_BITS", "SignQueries", "Signs", "can_have", "check_bits", "n_bits_for"]
 
 MOST_BITS = 1024
 """Signs of a row."""
 
-_SAMPLE = 16_384  # residuals to learn the decoder from; more make no difference that can be seen
+_SAMPLE = 8_192  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -51,9 +51,9 @@ def n_bits_for(n_features: int) -> int:
     Examples
     --------
     >>> n_bits_for(100), n_bits_for(960)
-    (128, 256)
+    (128, 224)
     """
-    return 128 if n_features <= _WIDE else 256
+    return 128 if n_features <= _WIDE else 224
 
 
 class SignQueries(Prepared):
@@ -310,6 +310,32 @@ class Signs(Sketch):
         _check_size(queries)
         return SignQueries(queries)
 
+    def plainly(
+        self,
+        segments: Sequence[Segment],
+        queries: NDArray[Any],
+        k: int,
+        reach: Reach | None,
+        n_threads: int,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]] | None:
+        """For one segment, from which nothing was removed, and queries in good order."""
+        if reach is None or len(segments) != 1:
+            return None
+        segment = segments[0]
+        if (
+            segment.vectors is None
+            or len(segment.removed)
+            or k > len(segment.ids)
+            or queries.dtype != np.float32
+            or queries.ndim != 2
+            or queries.shape[1] != len(self.model.shift)
+            or not queries.flags.c_contiguous
+            or not is_fine(queries)
+        ):
+            return None
+        found = _searched(self._searcher(segments, exact=True), queries, k, reach, None, n_threads)
+        return found if found[1].min(initial=0) >= 0 else None  # too few in what was visited
+
     def at_once(
         self,
         kind: Kind,  # noqa: ARG002
@@ -459,13 +485,7 @@ class _Look:
         masks: list[NDArray[np.uint8]] | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
         """By (distance, segment, rank), and efforts; positions count rows of all segments."""
-        _, spread, stop, probes, _ = self.reach
-        try:
-            return self._searcher.search(
-                queries, k, probes, spread, stop, masks, self._n_threads, ""
-            )
-        except RuntimeError as error:
-            raise FileError(f"the index is damaged: {error}") from None
+        return _searched(self._searcher, queries, k, self.reach, masks, self._n_threads)
 
     def _one_by_one(
         self, queries: NDArray[Any], k: int
@@ -494,6 +514,21 @@ class _Look:
                 parts.append(Ranked(distances, segment.ids[own], here, place))
         whole = first_of(parts, k)
         return Found(whole.distances, *whole.places)
+
+
+def _searched(
+    searcher: _native.Signs,
+    queries: NDArray[Any],
+    k: int,
+    reach: Reach,
+    masks: list[NDArray[np.uint8]] | None,
+    n_threads: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
+    _, spread, stop, probes, _ = reach
+    try:
+        return searcher.search(queries, k, probes, spread, stop, masks, n_threads, "")
+    except RuntimeError as error:
+        raise FileError(f"the index is damaged: {error}") from None
 
 
 def _masks(
@@ -533,6 +568,17 @@ def _check_size(queries: NDArray[Any]) -> None:
     """Refuse numbers whose squares overflow; says which."""
     if queries.dtype.kind == "f" and not is_fine(queries):
         Rows(queries).for_each(lambda *_: None)
+
+
+def can_have(n_bits: Any) -> bool:
+    """Whether rows may be kept as so many signs.
+
+    Examples
+    --------
+    >>> can_have(128), can_have(100)
+    (True, False)
+    """
+    return isinstance(n_bits, int) and 8 <= n_bits <= MOST_BITS and n_bits % 8 == 0
 
 
 def check_bits(n_bits: int) -> int:

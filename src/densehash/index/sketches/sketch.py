@@ -185,6 +185,31 @@ class Sketch(ABC):
         """Rows as queries, from their columns; None where they are prepared from vectors."""
         return None
 
+    def plainly(
+        self,
+        segments: Sequence[Segment],  # noqa: ARG002
+        queries: NDArray[Any],  # noqa: ARG002
+        k: int,  # noqa: ARG002
+        reach: Reach | None,  # noqa: ARG002
+        n_threads: int,  # noqa: ARG002
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]] | None:
+        """The k neighbours of queries just as they came, with next to nothing around native code.
+
+        Parameters
+        ----------
+        segments : of the index
+        queries : any array; nothing was checked
+        k : how many neighbours
+        reach : how far to look
+        n_threads : how many threads look
+
+        Returns
+        -------
+        distances and positions, (q, k), and efforts (q, 3); None where it takes the long way, which
+        gives the same or says what is wrong
+        """
+        return None
+
     def at_once(
         self,
         kind: Kind,  # noqa: ARG002

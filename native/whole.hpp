@@ -1,0 +1,28 @@
+// Vectors in whole numbers, for products of bytes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace densehash {
+
+// Of so many numbers products of bytes are made at a time.
+inline size_t padded_width_for(size_t width) { return (width + 15) / 16 * 16; }
+
+// A vector in whole numbers up to 127; returns what 1 stands for.
+inline float to_whole(const float* vector, size_t width, int8_t* to) {
+  float largest = 0;
+  for (size_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(vector[i]));
+  if (!(largest > 0)) {
+    std::fill_n(to, width, int8_t{0});
+    return 0;
+  }
+  const float times = 127 / largest;
+  for (size_t i = 0; i < width; ++i)
+    to[i] = static_cast<int8_t>(vector[i] * times + (vector[i] < 0 ? -0.5f : 0.5f));
+  return largest / 127;
+}
+
+}  // namespace densehash
