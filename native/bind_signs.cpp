@@ -45,8 +45,8 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
                         find_dots(kernels_named("").name)};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
-  static_assert(sizeof(Lengths) == 3 * sizeof(float));
-  const Output<float> lengths(Numpy::empty, n, size_t{3});
+  static_assert(sizeof(Lengths) == 4 * sizeof(float));
+  const Output<float> lengths(Numpy::empty, n, size_t{4});
   without_lock(n_threads, [&](Control& control) {
     encode_signs(decoder, residuals, sweeps, control, codes.data,
                  reinterpret_cast<Lengths*>(lengths.data));
@@ -157,7 +157,7 @@ class Signs {
            const std::optional<Vectors>& vectors, const Ranks& ranks, size_t n_rows,
            int64_t first, const std::optional<Input<float, 1>>& scales,
            const std::optional<Bytes>& second,
-           const std::optional<Input<float, 2>>& second_factors) {
+           const std::optional<Input<uint32_t, 1>>& second_factors) {
     SignSegment segment{};
     segment.blocks = blocks.data();
     segment.limits = limits.data();
@@ -189,7 +189,7 @@ class Signs {
       expect(second_.bits > 0 && second_factors.has_value(), "the second sketch is not whole");
       expect(second->shape(0) == n_rows && 8 * second->shape(1) == second_.bits,
              "the second sketch has a wrong shape");
-      expect(second_factors->shape(0) == n_rows && second_factors->shape(1) == 2,
+      expect(second_factors->shape(0) == n_rows,
              "the factors of the second sketch have a wrong shape");
       expect(segment.n_entries == n_rows, "rows with a second sketch lie in one group");
       segment.second_model = &second_;

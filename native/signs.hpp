@@ -39,6 +39,7 @@ struct Lengths {
   float residual;  // |r|²
   float decoded;   // |y|², y = s G
   float center;    // <y, c>
+  float product;   // <y, r>
 };
 
 // out: (count, bits), the products of rows (count, width) with a matrix (width, bits), bits a
@@ -133,7 +134,7 @@ struct SignSegment {
   const SecondModel* second_model;  // nullptr: there is no second sketch
   const float* shift;               // (width,), of the model
   const uint8_t* second;            // (rows, bits / 8)
-  const float* second_factors;      // (rows, 2)
+  const uint32_t* second_factors;   // (rows,): two numbers, each the upper half of a float's bits
 };
 
 struct SignSettings {

@@ -97,6 +97,12 @@ class ScaledVectors final : public Exact {
   const float* query_ = nullptr;
 };
 
+inline float float_of_bits(uint32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
 // Estimates by both sketches. A query's products with the directions are kept: it comes back.
 template <class Query>
 class SecondSketch final : public Exact {
@@ -132,8 +138,10 @@ class SecondSketch final : public Exact {
       low += table[code[i] & 15];
       high += table[16 + (code[i] >> 4)];
     }
-    const float* const factors = segment_.second_factors + 2 * row;
-    const float found = estimate + (factors[0] - factors[1] * (low + high));
+    const uint32_t factors = segment_.second_factors[row];
+    const float found =
+        estimate + (float_of_bits(factors & 0xffff0000u) -
+                    float_of_bits(factors << 16) * (low + high));
     if (std::isnan(found)) return kFarthest;  // of a damaged file
     if (metric_ == Metric::l2) return std::sqrt(std::max(found, 0.0f));
     return metric_ == Metric::ip ? found / 2 : std::max(found / 2, 0.0f);
@@ -141,7 +149,7 @@ class SecondSketch final : public Exact {
 
   void fetch(size_t row) const override {
     fetch_bytes(segment_.second + row * (model_.bits / 8), model_.bits / 8);
-    __builtin_prefetch(segment_.second_factors + 2 * row);
+    __builtin_prefetch(segment_.second_factors + row);
   }
 
  private:

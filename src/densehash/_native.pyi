@@ -168,7 +168,7 @@ class Signs:
         first: int,
         scales: NDArray[np.float32] | None = None,
         second: NDArray[np.uint8] | None = None,
-        second_factors: NDArray[np.float32] | None = None,
+        second_factors: NDArray[np.uint32] | None = None,
     ) -> None: ...
     def search(
         self,

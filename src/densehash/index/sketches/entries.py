@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from densehash import _native
 from densehash.errors import FileError
 from densehash.index.sketches.decoder import Decoder, learn_decoder, signs_of
-from densehash.index.sketches.second import SecondDecoder
+from densehash.index.sketches.second import SecondDecoder, packed, rounded
 from densehash.locks import cached_property
 from densehash.parallel import n_threads
 from densehash.source import Source
@@ -199,11 +199,12 @@ class Second(NamedTuple):
     Attributes
     ----------
     codes : uint8 (n, n_bits / 8)
-    factors : float32 (n, 2): to the first estimate comes the one, less the other times ⟨s, H q⟩
+    factors : uint32 (n,), two numbers: to the first estimate comes the one, less the other times
+        ⟨s, H q⟩
     """
 
     codes: NDArray[np.uint8]
-    factors: Floats
+    factors: NDArray[np.uint32]
 
 
 class Segment(NamedTuple):
@@ -293,7 +294,13 @@ class SignModel:
         labels : uint32 (n, 1) or (n, 2), the groups of each row
         """
         parts = [
-            self.decoder.encode(rows, np.ascontiguousarray(column), self.centers, self.products)
+            self.decoder.encode(
+                rows,
+                np.ascontiguousarray(column),
+                self.centers,
+                self.products,
+                nearest=self.second is not None,
+            )
             for column in labels.T
         ]
         codes, factors = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
@@ -307,11 +314,12 @@ class SignModel:
         rows, labels : as in :meth:`learn`
         n_bits : a multiple of 8
         """
-        kept = self.encode(rows, labels[:, np.newaxis])
-        residuals = rows - self.centers[labels]
-        left = residuals - self._factors(kept)[:, np.newaxis] * (
-            signs_of(kept.codes[:, 0]) @ self.decoder.matrix
+        codes, factors = self.decoder.encode(
+            rows, labels, self.centers, self.products, nearest=True
         )
+        residuals = rows - self.centers[labels]
+        decoded = signs_of(codes) @ self.decoder.matrix
+        left = residuals - self._factors(factors)[:, np.newaxis] * decoded
         return replace(self, second=SecondDecoder.learn(residuals, left, n_bits))
 
     def encode_second(self, rows: Floats, kept: ByRow) -> Second:
@@ -327,26 +335,24 @@ class SignModel:
         of_first, of_centers = self._second_products
         labels = kept.labels[:, 0]
         signs = signs_of(kept.codes[:, 0])
-        first = self._factors(kept)
+        first = self._factors(kept.factors[:, 0])
         residuals = rows - self.centers[labels]
         products = self.second.products(residuals)
         products -= first[:, np.newaxis] * _native.multiply(signs, of_first)[:, : products.shape[1]]
         codes, second, values = self.second.encode_products(products)
-        factors = np.zeros((len(rows), 2), np.float32)
-        factors[:, 1] = 2 * second
+        second = rounded(2 * second)
+        own = np.zeros(len(rows), np.float32)
         if self.decoder.metric != "ip":
             # |r|² + 2 ⟨f y + f₂ y₂, c⟩, less what the first estimate has of it.
-            factors[:, 0] = np.einsum("ij,ij->i", residuals, residuals)
-            factors[:, 0] += 2 * first * np.einsum("ij,ij->i", signs, self.products[labels])
-            factors[:, 0] += 2 * second * np.einsum("ij,ij->i", values, of_centers[labels])
-            alphas = kept.factors[:, 0, 0] * np.float32(self.decoder.alpha)
-            factors[:, 0] -= alphas * (2 * first)
-        return Second(codes, factors)
+            own += np.einsum("ij,ij->i", residuals, residuals)
+            own += 2 * first * np.einsum("ij,ij->i", signs, self.products[labels])
+            own += second * np.einsum("ij,ij->i", values, of_centers[labels])
+            own -= 2 * first * (kept.factors[:, 0, 0] * np.float32(self.decoder.alpha))
+        return Second(codes, packed(rounded(own), second))
 
-    def _factors(self, kept: ByRow) -> Floats:
-        """f = 1 / (2 β) of the first entries."""
-        betas = kept.factors[:, 0, 1] * np.float32(self.decoder.beta)
-        return np.float32(0.5) / betas
+    def _factors(self, factors: NDArray[np.int16]) -> Floats:
+        """f = 1 / (2 β)."""
+        return np.float32(0.5) / (factors[:, 1] * np.float32(self.decoder.beta))
 
     @cached_property
     def _second_products(self) -> tuple[Floats, Floats]:

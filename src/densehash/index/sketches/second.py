@@ -26,7 +26,7 @@ from densehash.index.stored import check_stored
 from densehash.locks import cached_property
 from densehash.parallel import one_blas_thread
 
-__all__ = ["SecondDecoder", "n_second_bits"]
+__all__ = ["SecondDecoder", "n_second_bits", "packed", "rounded", "unpacked"]
 
 Floats = NDArray[np.float32]
 
@@ -36,8 +36,8 @@ _STEPS = (1.5958, 0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308)
 _LEFT = (1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.00349, 0.00104, 0.0003, 0.00009)
 _MOST = len(_STEPS)  # bits of a product
 
-_BYTES = 128  # of a row, with an id of 8 bytes and everything that is not a bit: 24 bytes
-_OTHERS = 24
+_BYTES = 128  # of a row, with an id of 8 bytes and everything that is not a bit: 20 bytes
+_OTHERS = 20
 _A_FEATURE = 4  # bits: more find next to nothing more
 _FEWEST = 64
 _TINY = float(np.finfo(np.float32).tiny)
@@ -49,10 +49,45 @@ def n_second_bits(n_bits: int, n_features: int) -> int:
     Examples
     --------
     >>> n_second_bits(256, 960), n_second_bits(128, 100)
-    (576, 400)
+    (608, 400)
     """
     room = max(8 * (_BYTES - _OTHERS) - n_bits, _FEWEST)
     return min(room, -(-_A_FEATURE * n_features // 8) * 8)
+
+
+def rounded(numbers: Floats) -> Floats:
+    """The nearest numbers whose lower 16 bits are zero: a factor is kept in 16 bits.
+
+    Examples
+    --------
+    >>> rounded(np.array([1.0, 3.14159], np.float32))
+    array([1.      , 3.140625], dtype=float32)
+    """
+    bits = numbers.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def packed(one: Floats, two: Floats) -> NDArray[np.uint32]:
+    """Two rounded numbers in 32 bits, the first one above.
+
+    Examples
+    --------
+    >>> unpacked(packed(np.array([-2.0], np.float32), np.array([0.5], np.float32)))
+    (array([-2.], dtype=float32), array([0.5], dtype=float32))
+    """
+    return one.view(np.uint32) | two.view(np.uint32) >> np.uint32(16)
+
+
+def unpacked(factors: NDArray[np.uint32]) -> tuple[Floats, Floats]:
+    """The two numbers in 32 bits.
+
+    Examples
+    --------
+    >>> unpacked(np.array([0x3F800000], np.uint32))
+    (array([1.], dtype=float32), array([0.], dtype=float32))
+    """
+    above = factors & np.uint32(0xFFFF0000)
+    return above.view(np.float32), (factors << np.uint32(16)).view(np.float32)
 
 
 @dataclass(frozen=True)

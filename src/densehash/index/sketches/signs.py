@@ -180,7 +180,7 @@ class Signs(Sketch):
         found: list[Column] = []
         if self.model.second is not None:
             found.append(Column("second", np.uint8, (self.model.second.n_bits // 8,)))
-            found.append(Column("second_factors", np.float32, (2,)))
+            found.append(Column("second_factors", np.uint32, (1,)))
         if self.scaled:
             found.append(Column("scales", np.float32, (1,)))
         return tuple(found)
@@ -254,7 +254,7 @@ class Signs(Sketch):
         columns = self._flat(kept)
         if self.model.second is not None:
             codes, factors = self.model.encode_second(relative, kept)
-            columns |= {"second": codes, "second_factors": factors}
+            columns |= {"second": codes, "second_factors": factors[:, np.newaxis]}
         return columns
 
     def placed(
@@ -393,7 +393,7 @@ class Signs(Sketch):
         for one in segments:
             second, scales = None, None
             if self.model.second is not None:
-                second = Second(one.columns["second"], one.columns["second_factors"])
+                second = Second(one.columns["second"], one.columns["second_factors"].reshape(-1))
             if self.scaled and exact:
                 scales = one.columns["scales"].reshape(-1)
             vectors = one.kept if exact else None
