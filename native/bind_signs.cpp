@@ -166,7 +166,6 @@ class Signs {
     segment.n_rows = n_rows;
     segment.values = Values::none;
     segment.first = first;
-    segment.shift = model_.shift;
     expect(bits_of(blocks) == model_.bits, "the blocks have a wrong shape");
     expect(blocks.shape(0) * kBlock >= segment.n_entries, "there are not so many blocks");
     expect(limits.shape(0) == model_.n_groups + 1, "the limits have a wrong shape");

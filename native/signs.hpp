@@ -132,7 +132,6 @@ struct SignSegment {
   int64_t first;           // added to its rows' numbers
   const float* scales;     // (rows,), what 1 stands for in vectors of int8; nullptr: 1
   const SecondModel* second_model;  // nullptr: there is no second sketch
-  const float* shift;               // (width,), of the model
   const uint8_t* second;            // (rows, bits / 8)
   const uint32_t* second_factors;   // (rows,): two numbers, each the upper half of a float's bits
 };

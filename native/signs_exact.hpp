@@ -12,12 +12,12 @@
 namespace densehash {
 namespace {
 
-// Distances of the rows of a segment to one query after another. The estimate is that of the signs.
+// Distances of the rows of a segment, each with one of its entries, to one query after another.
 class Exact {
  public:
   virtual ~Exact() = default;
   virtual void start(size_t query) = 0;
-  virtual float distance(size_t row, float estimate) const = 0;
+  virtual float distance(size_t row, size_t entry) const = 0;
   virtual void fetch(size_t row) const = 0;
 };
 
@@ -35,7 +35,7 @@ class ExactVectors final : public Exact {
       : measure_(queries, width, nullptr), vectors_(static_cast<const Value*>(vectors)),
         width_(width) {}
   void start(size_t query) override { measure_.start(query); }
-  float distance(size_t row, float) const override {
+  float distance(size_t row, size_t) const override {
     return measure_.distance(measure_.sums_of(vectors_ + row * width_));
   }
   void fetch(size_t row) const override {
@@ -56,7 +56,7 @@ class ScaledVectors final : public Exact {
       : queries_(queries), vectors_(static_cast<const int8_t*>(segment.vectors)),
         scales_(segment.scales), width_(width) {}
   void start(size_t query) override { query_ = queries_ + query * width_; }
-  float distance(size_t row, float) const override {
+  float distance(size_t row, size_t) const override {
     const int8_t* const vector = vectors_ + row * width_;
     const float scale = scales_[row];
     Floats4 sums[4] = {};
@@ -103,82 +103,141 @@ inline float float_of_bits(uint32_t bits) {
   return number;
 }
 
-// Estimates by both sketches. A query's products with the directions are kept: it comes back.
+// What a query and the rows of a decoder make together, kept: a query comes back.
+struct Products {
+  std::vector<float> relative;       // the query
+  std::vector<float> first, second;  // with the rows of both decoders, (bits,) each
+  float own;                         // see Prepared
+};
+
+// Estimates by both sketches, in floats all through: where tables of bytes tell which rows may be
+// near, these tell which are.
 template <class Query>
 class SecondSketch final : public Exact {
  public:
-  SecondSketch(Metric metric, const Query* queries, const SignSegment& segment, size_t width)
-      : metric_(metric), queries_(queries), segment_(segment), model_(*segment.second_model),
-        width_(width), tables_(4 * model_.bits), products_(0) {}
+  SecondSketch(const SignModel& model, const Query* queries, const SignSegment& segment)
+      : model_(model), second_(*segment.second_model), queries_(queries), segment_(segment),
+        first_tables_(4 * model.bits), second_tables_(4 * second_.bits) {}
 
   void start(size_t query) override {
     if (query == query_) return;
     query_ = query;
     if (products_.size() <= query) products_.resize(query + 1);
-    std::vector<float>& products = products_[query];
-    if (products.empty()) multiply(queries_ + query * width_, products);
-    float* table = tables_.data();
-    for (size_t bit = 0; bit < model_.bits; bit += 4, table += 16) {
-      float parts[4];
-      for (size_t i = 0; i < 4; ++i)
-        parts[i] = model_.halves[bit + i] * products[model_.numbers[bit + i]];
-      for (unsigned value = 0; value < 16; ++value) {
-        float signs[4];
-        for (unsigned i = 0; i < 4; ++i) signs[i] = value >> i & 1u ? parts[i] : -parts[i];
-        table[value] = (signs[0] + signs[1]) + (signs[2] + signs[3]);
-      }
-    }
+    if (!products_[query]) products_[query] = products_of(queries_ + query * model_.width);
+    make_float_tables(products_[query]->first, first_tables_.data());
+    make_float_tables(products_[query]->second, second_tables_.data());
   }
 
-  float distance(size_t row, float estimate) const override {
-    const uint8_t* const code = segment_.second + row * (model_.bits / 8);
-    const float* table = tables_.data();
+  float distance(size_t row, size_t entry) const override {
+    const uint8_t* const block =
+        segment_.blocks + entry / kBlock * block_bytes(model_.bits);
+    const size_t place = entry % kBlock;
+    const unsigned shift = place < 16 ? 0 : 4;
+    const float* table = first_tables_.data();
     float low = 0, high = 0;
     for (size_t i = 0; i < model_.bits / 8; ++i, table += 32) {
+      low += table[block[32 * i + place % 16] >> shift & 15];
+      high += table[16 + (block[32 * i + 16 + place % 16] >> shift & 15)];
+    }
+    const float of_first = low + high;
+    const uint8_t* const code = segment_.second + row * (second_.bits / 8);
+    table = second_tables_.data();
+    low = high = 0;
+    for (size_t i = 0; i < second_.bits / 8; ++i, table += 32) {
       low += table[code[i] & 15];
       high += table[16 + (code[i] >> 4)];
     }
+    const float of_second = low + high;
+    int16_t alpha, beta;
+    std::memcpy(&alpha, block + 4 * model_.bits + 2 * place, sizeof alpha);
+    std::memcpy(&beta, block + 4 * model_.bits + 2 * (kBlock + place), sizeof beta);
+    const float first = (model_.units.alpha * static_cast<float>(alpha) - of_first) /
+                        (model_.units.beta * static_cast<float>(std::max<int>(beta, 1)));
     const uint32_t factors = segment_.second_factors[row];
-    const float found =
-        estimate + (float_of_bits(factors & 0xffff0000u) -
-                    float_of_bits(factors << 16) * (low + high));
+    const float second =
+        float_of_bits(factors & 0xffff0000u) - float_of_bits(factors << 16) * of_second;
+    const float found = to_center(group_of(entry)) + (first + second);
     if (std::isnan(found)) return kFarthest;  // of a damaged file
-    if (metric_ == Metric::l2) return std::sqrt(std::max(found, 0.0f));
-    return metric_ == Metric::ip ? found / 2 : std::max(found / 2, 0.0f);
+    if (model_.metric == Metric::l2) return std::sqrt(std::max(found, 0.0f));
+    return model_.metric == Metric::ip ? found / 2 : std::max(found / 2, 0.0f);
   }
 
   void fetch(size_t row) const override {
-    fetch_bytes(segment_.second + row * (model_.bits / 8), model_.bits / 8);
+    fetch_bytes(segment_.second + row * (second_.bits / 8), second_.bits / 8);
     __builtin_prefetch(segment_.second_factors + row);
   }
 
  private:
-  void multiply(const Query* query, std::vector<float>& products) const {
-    std::vector<float> relative(width_);
-    for (size_t i = 0; i < width_; ++i) relative[i] = to_float(query[i]);
-    if (metric_ != Metric::ip) {
-      float times = 1;
-      if (metric_ == Metric::cosine) {
-        const double length =
-            std::sqrt(sums<Metric::ip>(relative.data(), relative.data(), width_).sum);
-        times = length > 0 ? static_cast<float>(1 / length) : 0;
+  static void make_float_tables(const std::vector<float>& products, float* table) {
+    for (size_t bit = 0; bit < products.size(); bit += 4, table += 16)
+      for (unsigned value = 0; value < 16; ++value) {
+        float signed_[4];
+        for (unsigned i = 0; i < 4; ++i)
+          signed_[i] = value >> i & 1u ? products[bit + i] : -products[bit + i];
+        table[value] = (signed_[0] + signed_[1]) + (signed_[2] + signed_[3]);
       }
-      for (size_t i = 0; i < width_; ++i)
-        relative[i] = relative[i] * times - segment_.shift[i];
-    }
-    products.resize(model_.count);
-    for (size_t i = 0; i < model_.count; ++i)
-      products[i] = static_cast<float>(
-          sums<Metric::ip>(relative.data(), model_.directions + i * width_, width_).sum);
   }
 
-  Metric metric_;
+  std::unique_ptr<Products> products_of(const Query* query) const {
+    const size_t width = model_.width;
+    auto found = std::make_unique<Products>();
+    std::vector<float>& relative = found->relative;
+    relative.resize(width);
+    for (size_t i = 0; i < width; ++i) relative[i] = to_float(query[i]);
+    if (model_.metric == Metric::ip) {
+      found->own =
+          static_cast<float>(-2 * sums<Metric::ip>(relative.data(), model_.shift, width).sum);
+    } else {
+      float times = 1;
+      if (model_.metric == Metric::cosine) {
+        const double length =
+            std::sqrt(sums<Metric::ip>(relative.data(), relative.data(), width).sum);
+        times = length > 0 ? static_cast<float>(1 / length) : 0;
+      }
+      for (size_t i = 0; i < width; ++i) relative[i] = relative[i] * times - model_.shift[i];
+    }
+    const auto product = [&](const auto* with) {
+      return static_cast<float>(sums<Metric::ip>(relative.data(), with, width).sum);
+    };
+    found->first.resize(model_.bits);
+    for (size_t b = 0; b < model_.bits; ++b)
+      found->first[b] = model_.steps[b] * product(model_.matrix + b * model_.padded_width);
+    std::vector<float> of_directions(second_.count);
+    for (size_t i = 0; i < second_.count; ++i)
+      of_directions[i] = product(second_.directions + i * width);
+    found->second.resize(second_.bits);
+    for (size_t b = 0; b < second_.bits; ++b)
+      found->second[b] = second_.halves[b] * of_directions[second_.numbers[b]];
+    return found;
+  }
+
+  // Always one of the groups, whatever a damaged file says.
+  size_t group_of(size_t entry) const {
+    const int64_t* const limits = segment_.limits;
+    size_t low = 0, high = model_.n_groups;  // it is at low or above, and below high
+    while (high - low > 1) {
+      const size_t middle = (low + high) / 2;
+      (limits[middle] <= static_cast<int64_t>(entry) ? low : high) = middle;
+    }
+    return low;
+  }
+
+  float to_center(size_t group) const {
+    const float* const center = model_.centers + group * model_.width;
+    const Products& products = *products_[query_];
+    const float* const query = products.relative.data();
+    return static_cast<float>(
+        model_.metric == Metric::ip
+            ? products.own - 2 * sums<Metric::ip>(query, center, model_.width).sum
+            : sums<Metric::l2>(query, center, model_.width).sum);
+  }
+
+  const SignModel& model_;
+  const SecondModel& second_;
   const Query* queries_;
   const SignSegment& segment_;
-  const SecondModel& model_;
-  size_t width_;
-  std::vector<float> tables_;  // (bits / 4, 16)
-  std::vector<std::vector<float>> products_;
+  std::vector<float> first_tables_, second_tables_;  // (bits / 4, 16)
+  std::vector<std::unique_ptr<Products>> products_;
   size_t query_ = SIZE_MAX;
 };
 
@@ -196,11 +255,13 @@ std::unique_ptr<Exact> exact_vectors(Metric metric, const Query* queries, const 
 }
 
 template <class Query>
-std::unique_ptr<Exact> exact_of(Metric metric, const Query* queries, const SignSegment& segment,
-                                size_t width) {
+std::unique_ptr<Exact> exact_of(const SignModel& model, const Query* queries,
+                                const SignSegment& segment) {
+  const Metric metric = model.metric;
+  const size_t width = model.width;
   if (segment.values == Values::none) {
     if (segment.second == nullptr) return nullptr;
-    return std::make_unique<SecondSketch<Query>>(metric, queries, segment, width);
+    return std::make_unique<SecondSketch<Query>>(model, queries, segment);
   }
   if constexpr (std::is_same_v<Query, float>) {
     const void* vectors = segment.vectors;

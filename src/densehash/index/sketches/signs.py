@@ -45,8 +45,8 @@ _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
-def n_bits_for(n_features: int) -> int:
-    """How many signs suit rows of so many features.
+def n_bits_for(n_features: int, *, second: bool = False) -> int:
+    """How many signs suit rows of so many features; a second sketch makes up for fewer.
 
     Examples
     --------
