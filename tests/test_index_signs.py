@@ -362,6 +362,32 @@ def test_an_index_without_vectors_says_what_it_can_find() -> None:
 
 
 @every_kind
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_the_short_way_answers_as_the_long_one(kind: str, dtype: str) -> None:
+    X = np.rint(blobs(600) * 8 + 100).clip(0, 255).astype(dtype)
+    Q = np.rint(blobs(30, seed=1) * 8 + 100).clip(0, 255).astype(dtype)
+    index = build(kind, X, far=False)
+    for asked in (Q, Q[:1]):
+        short, long = index.search(asked, 10), index.search(asked.tolist(), 10)
+        assert same(short, long)
+        assert short.effort is not None
+        assert long.effort is not None
+        assert all((a == b).all() for a, b in zip(short.effort, long.effort, strict=True))
+        assert same(index.search(np.asfortranarray(asked), 10), long)
+    assert same(index.search(Q, 600), index.search(Q.tolist(), 600))
+    bad: dict[str, Any] = {
+        "is empty": Q[:0],
+        "2 dimensions": Q[0],
+        "features": Q[:, :3],
+        "finite": np.full((1, 24), np.nan, np.float32),
+        "too large": np.full((1, 24), 1e30, np.float32),
+    }
+    for message, queries in bad.items():
+        with pytest.raises(InputError, match=message):
+            index.search(queries, 10)
+
+
+@every_kind
 def test_candidates_are_those_nearest_by_estimate(kind: str) -> None:
     X, Q = blobs(), blobs(60, seed=1)
     index = build(kind, X)

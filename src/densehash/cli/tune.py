@@ -1,4 +1,4 @@
-"""``densehash tune``: how many candidates, and probes, a recall takes."""
+"""``densehash tune``: how far a search must look for a recall."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _tune(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how many candidates, and probes, a recall takes, and search so from now on.
+    """Measure how far to look, or how many candidates a recall takes, and search so from now on.
 
     The fastest setting that reaches the recall is kept in the index. If none does, a message says
     the best, and nothing changes.

@@ -277,11 +277,15 @@ class Signs(Sketch):
             segment.vectors is None
             or len(segment.removed)
             or k > len(segment.ids)
-            or queries.dtype != np.float32
             or queries.ndim != 2
+            or len(queries) == 0
             or queries.shape[1] != len(self.model.shift)
             or not queries.flags.c_contiguous
-            or not is_fine(queries)
+            or not (
+                is_fine(queries)
+                if queries.dtype == np.float32
+                else queries.itemsize == 1 and queries.dtype == segment.vectors.dtype
+            )
         ):
             return None
         found = _searched(self._searcher(segments, exact=True), queries, k, reach, None, n_threads)
