@@ -51,8 +51,10 @@ def queries(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("originals")
-    Index.build(X[:N], n_bits=32, random_state=0).save(folder / "photos.dh")
-    Index.build(X[:N], ids=NAMES, n_bits=32, random_state=0).save(folder / "named.dh")
+    Index.build(X[:N], sketch="codes", n_bits=32, random_state=0).save(folder / "photos.dh")
+    Index.build(X[:N], ids=NAMES, sketch="codes", n_bits=32, random_state=0).save(
+        folder / "named.dh"
+    )
     return folder
 
 
@@ -292,7 +294,7 @@ def test_an_index_that_is_there_is_replaced_only_by_force(
     assert "--force" in bad(capsys, "build", vectors, "-o", index, "--bits", "16")
     assert content(index) == before
     good(capsys, "build", vectors, "-o", index, "--bits", "16", "--force")
-    assert Index.open(index).hasher.n_bits_ == 16
+    assert Index.open(index).info()["bits"] == 16
     Index.open(index).verify()
     assert not set(before) & set(content(index)) - {MANIFEST, "writer.lock"}
 

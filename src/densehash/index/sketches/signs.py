@@ -332,10 +332,15 @@ class Signs(Sketch):
         own: NDArray[np.int64] | None = None,
     ) -> tuple[Reach, ...]:
         """How far a search must look to find some shares of the nearest rows."""
-        masks = _masks([segment.live for segment in segments], segments)
-        searcher = self._searcher(segments, exact=exact)
         return calibrated(
-            self.model, searcher, queries, truth, recalls, k=k, own=own, allowed=masks
+            self.model,
+            self._searcher(segments, exact=exact),
+            _compared(queries, segments, exact=exact),
+            truth,
+            recalls,
+            k=k,
+            own=own,
+            allowed=_masks([segment.live for segment in segments], segments),
         )
 
     def _searcher(self, segments: Sequence[Segment], *, exact: bool) -> _native.Signs:
