@@ -99,7 +99,8 @@ class Signs {
       std::copy_n(matrix.data() + row * model_.width, model_.width,
                   matrix_.data() + row * model_.padded_width);
     model_.matrix = matrix_.data();
-    model_.wholes = {centers.data(), model_.n_groups, model_.width, model_.metric};
+    model_.wholes = std::make_shared<const WholeCenters>(centers.data(), model_.n_groups,
+                                                         model_.width, model_.metric);
   }
 
   void add(const Bytes& blocks, const Positions& limits, const Input<uint32_t, 1>& rows,
