@@ -439,7 +439,8 @@ def test_probes(
     ask = ("search", out, queries, "-k", 20, *EVERY)
     all_groups = as_json(capsys, *ask, "--probes", 10)
     assert all_groups["ids"] == truth(20)[0].tolist()
-    assert as_json(capsys, *ask, "--probes", 1)["ids"] != all_groups["ids"]
+    few = as_json(capsys, "search", out, queries, "-k", 5, "--probes", 1)
+    assert few["ids"] != [ids[:5] for ids in all_groups["ids"]]
 
 
 @pytest.mark.parametrize(
@@ -671,7 +672,15 @@ def test_tune(
     grouped = tmp_path / "grouped.dh"
     good(capsys, "build", vectors, "-o", grouped, "--groups", 8, "--bits", 32)
     answer = as_json(capsys, "tune", grouped, queries, "--recall", 0.8)
-    assert Index.open(grouped).settings.probes == answer["probes"] >= 1
+    assert Index.open(grouped).recall == answer["recall"] >= 0.8
+    assert as_json(capsys, "info", grouped)["recall"] == answer["recall"]
+    assert "searches now find" in good(capsys, "tune", grouped, queries, "--recall", 0.8)
+    few, many = (
+        as_json(capsys, "search", grouped, queries, "--recall", recall)["ids"]
+        for recall in (0.7, 1)
+    )
+    assert many == truth(10)[0].tolist()
+    assert len(few) == len(many)
 
 
 # --- real processes -----------------------------------------------------------------------
