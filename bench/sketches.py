@@ -46,7 +46,7 @@ from densehash.index.sketches.signs import n_bits_for
 from densehash.rows import Rows
 from densehash.truth import nearest
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[Any]
 
 SETS = {"sift": 1000, "glove-large": 2000, "gist": 1000, "wordnet": 1000}
 """Rows of each that are queries."""
@@ -170,23 +170,19 @@ class Kept(NamedTuple):
 
 
 def of_lengths(r: Floats, y: Floats) -> Floats:
-    found: Floats = norms(r) / norms(y)
-    return found
+    return np.asarray(norms(r) / norms(y))
 
 
 def least_squares(r: Floats, y: Floats) -> Floats:
-    found: Floats = products(r, y) / norms(y) ** 2
-    return found
+    return np.asarray(products(r, y) / norms(y) ** 2)
 
 
 def rabitq(r: Floats, y: Floats) -> Floats:
-    found: Floats = norms(r) ** 2 / np.maximum(products(r, y), 1e-9)
-    return found
+    return np.asarray(norms(r) ** 2 / np.maximum(products(r, y), 1e-9))
 
 
 def between(r: Floats, y: Floats) -> Floats:
-    found: Floats = np.sqrt(np.maximum(of_lengths(r, y) * least_squares(r, y), 0))
-    return found
+    return np.asarray(np.sqrt(np.maximum(of_lengths(r, y) * least_squares(r, y), 0)))
 
 
 def of_scale(r: Floats, _: Floats) -> Floats:
@@ -195,13 +191,11 @@ def of_scale(r: Floats, _: Floats) -> Floats:
 
 
 def norms(x: Floats) -> Floats:
-    found: Floats = np.maximum(np.linalg.norm(x, axis=1), 1e-12)
-    return found
+    return np.asarray(np.maximum(np.linalg.norm(x, axis=1), 1e-12))
 
 
 def products(x: Floats, y: Floats) -> Floats:
-    found: Floats = np.einsum("ij,ij->i", x, y)
-    return found
+    return np.asarray(np.einsum("ij,ij->i", x, y))
 
 
 def estimates(kept: Kept, factor: Callable[[Floats, Floats], Floats] = of_lengths) -> Floats:
@@ -221,8 +215,7 @@ def stored_estimates(kept: Kept, decoder: Decoder, factors: npt.NDArray[np.int16
     alpha, beta = (factors * np.array([decoder.alpha, decoder.beta], np.float32)).T
     groups = kept.groups
     sums = (groups.queries @ kept.matrix.T) @ kept.signs.T
-    found: Floats = groups.distances()[:, groups.labels] + (alpha - sums) / beta
-    return found
+    return np.asarray(groups.distances()[:, groups.labels] + (alpha - sums) / beta)
 
 
 @contextmanager
@@ -298,7 +291,7 @@ def itq(factor: Callable[[Floats, Floats], Floats]) -> Callable[[Problem], Float
 def without_descent(problem: Problem) -> Floats:
     """Signs of the first rotation, and a decoder by least squares."""
     r = problem.groups.residuals
-    units = r / norms(r)[:, np.newaxis]
+    units = (r / norms(r)[:, np.newaxis]).astype(np.float32)
     signs = inside._first_signs(units, problem.n_bits, RandomState(0))
     codes = np.packbits(signs > 0, axis=1, bitorder="little")
     return estimates(Kept(problem.groups, codes, inside._least_squares(signs, units)))
@@ -360,8 +353,7 @@ def in_two_groups(combined: Callable[[Floats, Floats], Floats]) -> Callable[[Pro
 
 
 def mean_of(one: Floats, two: Floats) -> Floats:
-    found: Floats = (one + two) / 2
-    return found
+    return np.asarray((one + two) / 2)
 
 
 # Peers: product quantisation of the same residuals, decoded, and compared with queries exactly
@@ -370,8 +362,7 @@ def mean_of(one: Floats, two: Floats) -> Floats:
 def decoded_estimates(groups: Groups, decoded: Floats) -> Floats:
     rows = groups.centers[groups.labels] + decoded
     squares = np.square(rows).sum(axis=1) - 2 * groups.queries @ rows.T
-    found: Floats = squares + np.square(groups.queries).sum(axis=1, keepdims=True)
-    return found
+    return np.asarray(squares + np.square(groups.queries).sum(axis=1, keepdims=True))
 
 
 def pq(problem: Problem) -> Floats:
@@ -395,7 +386,10 @@ def opq(problem: Problem) -> Floats:
     rotation = faiss.OPQMatrix(r.shape[1], parts, width)
     quantizer: Any = faiss.ProductQuantizer(width, parts, 8)
     quantizer.cp.min_points_per_centroid = 1
-    rotation.pq, rotation.niter, rotation.max_train_points = quantizer, 10, SAMPLE
+    # One of its own: learning a rotation leaves it with settings that rank worse.
+    of_rotation: Any = faiss.ProductQuantizer(width, parts, 8)
+    of_rotation.cp.min_points_per_centroid = 1
+    rotation.pq, rotation.max_train_points = of_rotation, SAMPLE
     rotation.train(r)
     turned = rotation.apply(r)
     quantizer.train(turned)
@@ -496,7 +490,8 @@ def fraction(number: float) -> str:
 
 def line(cells: list[str], widths: list[int], *, markdown: bool) -> None:
     if markdown:
-        sys.stdout.write(f"| {' | '.join(cells)} |\n")
+        escaped = (cell.replace("|", "\\|") for cell in cells)  # lengths are written |r|
+        sys.stdout.write(f"| {' | '.join(escaped)} |\n")
     else:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         sys.stdout.write("  ".join(padded).rstrip() + "\n")

@@ -112,8 +112,11 @@ def _opq(faiss: Any, d: int, n_bits: int) -> Any:
         raise InputError(f"faiss OPQ needs whole bytes, at most {d}, got {n_bits} bits")
     width = min(d // parts, 8) * parts
     rotation, quantizer = faiss.OPQMatrix(d, parts, width), faiss.IndexPQ(width, parts, 8)
-    quantizer.pq.cp.min_points_per_centroid = 1
-    rotation.pq, rotation.niter, rotation.max_train_points = quantizer.pq, 10, _OPQ_ROWS
+    # The rotation has a quantiser of its own: learning leaves it with settings that rank worse.
+    of_rotation = faiss.ProductQuantizer(width, parts, 8)
+    for each in (quantizer.pq, of_rotation):
+        each.cp.min_points_per_centroid = 1
+    rotation.pq, rotation.max_train_points = of_rotation, _OPQ_ROWS
     return faiss.IndexPreTransform(rotation, quantizer)
 
 
