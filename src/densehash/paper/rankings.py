@@ -97,9 +97,9 @@ def rank_by_distances(
     --------
     >>> from densehash.datasets import load
     >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> found = rank_by_distances(lambda some: np.ones((len(some), 1697), np.float32), problem)
+    >>> found = rank_by_distances(lambda some: np.ones((len(some), 1747), np.float32), problem)
     >>> found["level"][0, 0]
-    np.int64(1697)
+    np.int64(1747)
     """
     parts = []  # of one query each: thousands of counts, three times over
     step = max(1, _BLOCK // len(problem.base))
