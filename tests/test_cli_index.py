@@ -439,8 +439,8 @@ def test_probes(
     ask = ("search", out, queries, "-k", 20, *EVERY)
     all_groups = as_json(capsys, *ask, "--probes", 10)
     assert all_groups["ids"] == truth(20)[0].tolist()
-    few = as_json(capsys, "search", out, queries, "-k", 5, "--probes", 1)
-    assert few["ids"] != [ids[:5] for ids in all_groups["ids"]]
+    few = as_json(capsys, "search", out, queries, "-k", 20, "--probes", 1)
+    assert few["ids"] != all_groups["ids"]
 
 
 @pytest.mark.parametrize(
@@ -619,7 +619,7 @@ def test_an_index_of_signs(
     assert (said["kind"], said["sketch"]) == ("grouped", "signs of 128 bits")
     assert said["format version"] == "2"
     assert "hasher" not in said
-    assert "probes: a recall of" in good(capsys, "tune", out, queries, "--recall", 0.5)
+    assert "searches now find" in good(capsys, "tune", out, queries, "--recall", 0.5)
     found = as_json(capsys, "search", out, queries, "-k", 3)
     assert len(found["ids"]) == len(Q)
 
