@@ -26,7 +26,6 @@ from densehash import ITQ
 K = 10
 BUILD_THREADS = 2
 SEED = 0
-SKETCH = "signs"  # of ours, wherever codes are not meant
 
 Ids = npt.NDArray[np.int64]
 Setting = dict[str, float]
@@ -385,20 +384,19 @@ RECALLS = (0.8, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.
 
 
 def ours() -> Iterator[Contestant]:
-    default = partial(Densehash, sketch=SKETCH)
     by_recall = (Ladder("recall", RECALLS),)
-    yield Contestant("densehash", "densehash", default, by_recall, default=True)
+    yield Contestant("densehash", "densehash", Densehash, by_recall, default=True)
     yield Contestant(
         "densehash-uint8",
         "densehash, uint8",
-        default,
+        Densehash,
         by_recall,
         default=True,
         form="uint8",
         vector_bytes=1,
         sets=("sift",),
     )
-    without = partial(Densehash, sketch=SKETCH, keep_vectors=False)
+    without = partial(Densehash, keep_vectors=False)
     yield Contestant(
         "densehash-small", "densehash, no vectors", without, default=True, vector_bytes=0
     )

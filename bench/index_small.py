@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
-from index_peers import SEED, SKETCH, K
+from index_peers import SEED, K
 from index_sets import SETS
 
 from densehash import Index
@@ -24,7 +24,7 @@ def overhead_us() -> float:
 
 def _measure() -> float:
     vectors = SETS["sift"]
-    index = Index.build(vectors.rows(N_ROWS), random_state=SEED, sketch=SKETCH)
+    index = Index.build(vectors.rows(N_ROWS), random_state=SEED)
     times = []
     for query in vectors.queries(N_ASKED)[:, np.newaxis]:
         start = time.perf_counter()

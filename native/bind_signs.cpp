@@ -135,7 +135,8 @@ class Signs {
     model_.padded_width = padded_width_for(model_.width);
     matrix_ = with_zeros(matrix);
     model_.matrix = matrix_.data();
-    model_.wholes = {centers.data(), model_.n_groups, model_.width, model_.metric};
+    model_.wholes = std::make_shared<const WholeCenters>(centers.data(), model_.n_groups,
+                                                         model_.width, model_.metric);
   }
 
   // Before segments with such a sketch are added.

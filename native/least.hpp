@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <vector>
+#include <memory>
 
 namespace densehash {
 
@@ -58,6 +58,18 @@ void order_ties(uint64_t* keys, uint64_t* end, Rank&& rank) {
     for (uint64_t* at = keys; at < next; ++at) *at = distance | position_of(*at);
   }
 }
+
+// An array that is not set to zeros, as that of a vector would be.
+template <class T>
+class Array {
+ public:
+  explicit Array(size_t n) : values_(new T[n]) {}
+  T* data() { return values_.get(); }
+  T& operator[](size_t i) { return values_[i]; }
+
+ private:
+  std::unique_ptr<T[]> values_;
+};
 
 // Looks for the k least of up to n floats, again and again.
 class Least {
@@ -114,8 +126,8 @@ class Least {
   }
 
   size_t k_, lanes_;
-  std::vector<int32_t> floats_, least_;
-  std::vector<uint64_t> keys_;
+  Array<int32_t> floats_, least_;
+  Array<uint64_t> keys_;
 };
 
 }  // namespace densehash

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels.hpp"
@@ -82,14 +83,33 @@ struct Units {
   float alpha, beta;
 };
 
-// Centres in whole numbers, by which queries find the nearest.
+// Vectors in whole numbers.
+struct WholeRows {
+  WholeRows() = default;
+  WholeRows(size_t count, size_t width);
+  void set(size_t row, const float* vector, size_t width, Metric metric);
+
+  size_t padded_width = 0;      // to a multiple of 16
+  std::vector<int8_t> numbers;  // (count to a multiple of 8, padded_width)
+  std::vector<float> steps;     // what 1 stands for in each of these rows
+  std::vector<float> squares;   // squared lengths; zeros for the metric ip
+};
+
+// Centres in whole numbers, by which queries find the nearest: first regions of near centres, then
+// the centres in the nearest of these.
 struct WholeCenters {
   WholeCenters() = default;
   WholeCenters(const float* centers, size_t count, size_t width, Metric metric);
 
-  std::vector<int8_t> numbers;  // (count to a multiple of 8, width to a multiple of 16)
-  std::vector<float> steps;     // what 1 stands for in each of these rows
-  std::vector<float> squares;   // squared lengths; zeros for the metric ip
+  struct Region {
+    uint32_t first, count;  // its places, from a multiple of 8 on
+  };
+  size_t largest() const;  // of a region, with what fills it up to a multiple of 8
+
+  WholeRows means;  // of regions
+  std::vector<Region> regions;
+  WholeRows centers;             // by place
+  std::vector<uint32_t> groups;  // by place: the number of a centre
 };
 
 // What all segments share. Rows and centres are relative to the shift; for the metric ip, queries
@@ -103,7 +123,7 @@ struct SignModel {
   const float* steps;    // what 1 stands for in each of its rows
   size_t padded_width;   // with zeros, to a multiple of 16
   Dots dots;
-  WholeCenters wholes;
+  std::shared_ptr<const WholeCenters> wholes;
   Units units;
 };
 

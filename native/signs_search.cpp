@@ -15,13 +15,15 @@ constexpr size_t kFew = 2;
 constexpr size_t kFirst = 4, kNear = 6;
 // Candidates that wait until they are compared together, near the query and farther away, and how
 // many are fetched ahead.
-constexpr size_t kWaiting = 16, kMany = 32, kAhead = 4;
+constexpr size_t kWaiting = 16, kMany = 32, kAhead = 5;
 // Bytes of a group that are fetched while the one before is scanned.
 constexpr size_t kFetched = 2048;
-// Groups that are put in order at once.
-constexpr size_t kOrdered = 16;
+// How often the means of regions are moved.
+constexpr size_t kPasses = 4;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
 constexpr double kHaste = 4;
+// A spread, or a stop, from which on nothing is left out.
+constexpr float kEverything = 1e30f;
 
 // An entry that may be one of the nearest.
 struct Candidate {
@@ -38,48 +40,42 @@ struct Found {
   int64_t order, position;
 };
 
-// Rows that were compared, for one query after another.
+// Rows that were compared.
 class Seen {
  public:
   void clear() {
-    if (++round_ == 0) {
-      std::fill(rounds_.begin(), rounds_.end(), 0);
-      round_ = 1;
-    }
+    rows_.assign(kFewest, kNone);
+    shift_ = 64 - __builtin_ctzll(kFewest);
     count_ = 0;
   }
   // Whether it is new.
   bool add(uint64_t row) {
-    if (2 * ++count_ > rows_.size()) grow();
+    if (4 * ++count_ > 3 * rows_.size()) grow();
     for (size_t at = row * 0x9e3779b97f4a7c15 >> shift_;; ++at) {
       at &= rows_.size() - 1;
-      if (rounds_[at] != round_) {
-        rounds_[at] = round_;
+      if (rows_[at] == row) return false;
+      if (rows_[at] == kNone) {
         rows_[at] = row;
         return true;
       }
-      if (rows_[at] == row) return false;
     }
   }
 
  private:
+  static constexpr size_t kFewest = 128;
+  static constexpr uint64_t kNone = ~uint64_t{0};
+
   void grow() {
-    std::vector<uint64_t> rows;
-    for (size_t i = 0; i < rows_.size(); ++i)
-      if (rounds_[i] == round_) rows.push_back(rows_[i]);
-    const size_t size = std::max<size_t>(128, 2 * rows_.size());
-    rows_.assign(size, 0);
-    rounds_.assign(size, 0);
-    round_ = 1;
-    shift_ = 64 - static_cast<unsigned>(__builtin_ctzll(size));
+    const std::vector<uint64_t> rows = std::move(rows_);
+    rows_.assign(2 * rows.size(), kNone);
+    --shift_;
     count_ = 1;
-    for (const uint64_t row : rows) add(row);
+    for (const uint64_t row : rows)
+      if (row != kNone) add(row);
   }
 
   std::vector<uint64_t> rows_;
-  std::vector<uint32_t> rounds_;
-  uint32_t round_ = 0;
-  unsigned shift_ = 0;
+  int shift_ = 0;
   size_t count_ = 0;
 };
 
@@ -110,7 +106,8 @@ class Searcher {
   Searcher(const Kernels& kernels, const SignModel& model,
            const std::vector<SignSegment>& segments, const Query* queries,
            const SignSettings& settings)
-      : kernels_(kernels), model_(model), segments_(segments), settings_(settings) {
+      : kernels_(kernels), model_(model), segments_(segments), settings_(settings),
+        near_(model) {
     for (const SignSegment& segment : segments) {
       exact_.push_back(exact_of(model, queries, segment));
       has_twins_ |= segment.n_entries > segment.n_rows;
@@ -129,23 +126,14 @@ class Searcher {
       answers_[i].query = position_of(keys[i]);
       visit_nearest(prepared, i);
     }
-    // Put in the order of groups by counting.
-    starts_.assign(model_.n_groups + 1, 0);
-    for (const Visit& visit : visits_) ++starts_[visit.group + 1];
-    for (size_t group = 0; group < model_.n_groups; ++group) starts_[group + 1] += starts_[group];
-    by_group_.resize(visits_.size());
-    for (const Visit& visit : visits_) by_group_[starts_[visit.group]++] = visit.answer;
-    groups_.clear();
-    for (size_t group = 0, begin = 0; group < model_.n_groups; begin = starts_[group++])
-      if (begin < starts_[group]) groups_.push_back(group);
-    size_t begin = 0;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      if (i + 1 < groups_.size()) fetch_group(groups_[i + 1]);
-      const size_t end = starts_[groups_[i]];
-      for (; begin < end; begin += std::min(kSignQueries, end - begin)) {
+    order_visits();
+    for (size_t begin = 0, end = 0; begin < visits_.size(); begin = end) {
+      while (end < visits_.size() && visits_[end].group == visits_[begin].group) ++end;
+      if (end < visits_.size()) fetch_group(visits_[end].group);
+      for (size_t n; begin < end; begin += n) {
         poll();
-        visit_together(prepared, groups_[i], by_group_.data() + begin,
-                       std::min(kSignQueries, end - begin));
+        n = std::min(kSignQueries, end - begin);
+        visit_together(prepared, visits_.data() + begin, n);
       }
     }
     for (size_t i = 0; i < count; ++i) {
@@ -159,30 +147,46 @@ class Searcher {
  private:
   struct Visit {
     uint32_t group, answer;
+    float distance;  // to its centre
   };
+
+  // By group, and those of a group as they come.
+  void order_visits() {
+    if (visits_.size() < model_.n_groups / 8) {
+      std::sort(visits_.begin(), visits_.end(), [](const Visit& x, const Visit& y) {
+        return x.group != y.group ? x.group < y.group : x.answer < y.answer;
+      });
+      return;
+    }
+    starts_.assign(model_.n_groups + 1, 0);
+    for (const Visit& visit : visits_) ++starts_[visit.group + 1];
+    for (size_t group = 0; group < model_.n_groups; ++group) starts_[group + 1] += starts_[group];
+    by_group_.resize(visits_.size());
+    for (const Visit& visit : visits_) by_group_[starts_[visit.group]++] = visit;
+    visits_.swap(by_group_);
+  }
 
   // Notes the groups that are left.
   void visit_nearest(Prepared& prepared, size_t number) {
     Answer& answer = answers_[number];
-    uint64_t* const visits = prepared.visits(answer.query);
-    const size_t n_visits = prepared.n_visits(answer.query);
-    size_t ordered = 0;  // so many groups
-    for (size_t i = 0; i < std::min(n_visits, settings_.probes); ++i) {
-      if (i == ordered) {
-        ordered = std::min(ordered + std::max(kOrdered, ordered / 2), n_visits);
-        order_groups(visits, n_visits, i, ordered);
-      }
-      const float farther = float_of(visits[i]) - float_of(visits[0]);
+    answer.waiting.swap(waiting_);
+    near_.start(prepared, answer.query);
+    for (size_t i = 0; i < settings_.probes && near_.has(i); ++i) {
+      const float farther = near_.distance(i) - near_.distance(0);
       if (farther > limit(i) * std::fabs(answer.bound)) break;
-      const size_t group = position_of(visits[i]);
+      const size_t group = near_.number(i);
+      const float distance = near_.is_close(i)
+                                 ? prepared.own(answer.query) + near_.distance(i)
+                                 : distance_to_center(model_, prepared, answer.query, group);
       ++answer.effort.groups;
       if (i >= kNear && answer.bound < kInfinite) {
-        visits_.push_back({static_cast<uint32_t>(group), static_cast<uint32_t>(number)});
+        visits_.push_back(
+            {static_cast<uint32_t>(group), static_cast<uint32_t>(number), distance});
         continue;
       }
-      if (i + 1 < ordered) fetch_group(position_of(visits[i + 1]));
+      if (near_.is_known(i + 1)) fetch_group(near_.number(i + 1));
       Answer* const alone = &answer;
-      const Beside beside = beside_of(prepared, answer.query, group);
+      const Beside beside = beside_of(prepared, answer.query, distance);
       for (size_t s = 0; s < segments_.size(); ++s) {
         Range entries = range(segments_[s], group);
         answer.effort.entries += static_cast<int32_t>(entries.end - entries.begin);
@@ -200,15 +204,19 @@ class Searcher {
       else if (answer.waiting.size() >= kWaiting || i + 1 == kFirst || i + 1 == kNear)
         compare(answer);
     }
+    answer.waiting.swap(waiting_);
+    answer.waiting.reserve(2 * kMany);
+    answer.waiting.assign(waiting_.begin(), waiting_.end());
+    waiting_.clear();
   }
 
-  void visit_together(const Prepared& prepared, size_t group, const uint32_t* numbers,
-                      size_t n) {
+  void visit_together(const Prepared& prepared, const Visit* visits, size_t n) {
+    const size_t group = visits->group;
     Answer* answers[kSignQueries];
     Beside besides[kSignQueries];
     for (size_t i = 0; i < n; ++i) {
-      answers[i] = &answers_[numbers[i]];
-      besides[i] = beside_of(prepared, answers[i]->query, group);
+      answers[i] = &answers_[visits[i].answer];
+      besides[i] = beside_of(prepared, answers[i]->query, visits[i].distance);
     }
     for (size_t s = 0; s < segments_.size(); ++s) {
       const Range entries = range(segments_[s], group);
@@ -220,17 +228,20 @@ class Searcher {
       if (answers[i]->waiting.size() >= kMany) compare(*answers[i]);
   }
 
-  Beside beside_of(const Prepared& prepared, size_t q, size_t group) const {
-    const float distance = distance_to_center(model_, prepared, q, group);
+  Beside beside_of(const Prepared& prepared, size_t q, float distance) const {
     const float length = model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
-    return {prepared.tables(q), model_.units, distance, settings_.spread * length};
+    const float off = settings_.spread < kEverything ? settings_.spread * length : kEverything;
+    return {prepared.tables(q), model_.units, distance, off};
   }
 
   // See SignSettings::stop.
   float limit(size_t i) {
     while (limits_.size() <= i)
-      limits_.push_back(static_cast<float>(
-          std::log(settings_.stop / static_cast<double>(limits_.size() + 1)) / kHaste));
+      limits_.push_back(
+          settings_.stop < kEverything
+              ? static_cast<float>(
+                    std::log(settings_.stop / static_cast<double>(limits_.size() + 1)) / kHaste)
+              : kInfinite);
     return limits_[i];
   }
 
@@ -255,8 +266,6 @@ class Searcher {
       for (size_t at = 0; at < std::min(kFetched, (end - begin) * bytes); at += 64)
         __builtin_prefetch(blocks + at, 0, 2);
     }
-    const float* const center = model_.centers + group * model_.width;
-    for (size_t at = 0; at < model_.width; at += 16) __builtin_prefetch(center + at);
   }
 
   void scan_entries(Answer* const* answers, const Beside* besides, size_t n, size_t s,
@@ -401,26 +410,84 @@ class Searcher {
   const SignSettings& settings_;
   std::vector<std::unique_ptr<Exact>> exact_;
   bool has_twins_ = false;
+  Groups near_;
   std::vector<float> limits_;  // see SignSettings::stop
   std::vector<Answer> answers_;
   std::vector<Visit> visits_;
-  std::vector<uint32_t> starts_, by_group_;  // the answers that visit a group
-  std::vector<size_t> groups_;               // that are visited
+  std::vector<Candidate> waiting_;  // of the query that visits its nearest groups
+  std::vector<Visit> by_group_;
+  std::vector<uint32_t> starts_;  // of the visits of a group
   std::vector<float> estimates_;
   std::vector<uint64_t> keys_;
 };
 
 }  // namespace
 
-WholeCenters::WholeCenters(const float* centers, size_t count, size_t width, Metric metric) {
-  const size_t padded_count = (count + 7) / 8 * 8, padded_width = (width + 15) / 16 * 16;
-  numbers.resize(padded_count * padded_width);
-  steps.resize(padded_count);
-  squares.resize(padded_count);
-  for (size_t i = 0; i < count; ++i, centers += width) {
-    steps[i] = to_whole(centers, width, numbers.data() + i * padded_width);
-    if (metric != Metric::ip)
-      squares[i] = static_cast<float>(sums<Metric::ip>(centers, centers, width).sum);
+WholeRows::WholeRows(size_t count, size_t width)
+    : padded_width(padded_width_for(width)), numbers((count + 7) / 8 * 8 * padded_width),
+      steps((count + 7) / 8 * 8), squares(steps.size()) {}
+
+void WholeRows::set(size_t row, const float* vector, size_t width, Metric metric) {
+  steps[row] = to_whole(vector, width, numbers.data() + row * padded_width);
+  const double square = sums<Metric::ip>(vector, vector, width).sum;
+  squares[row] = metric == Metric::ip ? 0 : static_cast<float>(square);
+}
+
+size_t WholeCenters::largest() const {
+  size_t most = 0;
+  for (const Region& region : regions) most = std::max<size_t>(most, region.count);
+  return (most + 7) / 8 * 8;
+}
+
+WholeCenters::WholeCenters(const float* rows, size_t count, size_t width, Metric metric) {
+  // By k-means, from centres that lie far apart in the order in which they were learnt. Whole
+  // numbers make it fast.
+  const size_t n_regions =
+      std::min(static_cast<size_t>(2 * std::sqrt(static_cast<double>(count))) + 1, count);
+  WholeRows all(count, width);
+  for (size_t i = 0; i < count; ++i) all.set(i, rows + i * width, width, Metric::l2);
+  means = WholeRows(n_regions, width);
+  for (size_t r = 0; r < n_regions; ++r)
+    means.set(r, rows + r * count / n_regions * width, width, Metric::l2);
+  const Dots dots = find_dots(find_kernels("")->name);
+  std::vector<int32_t> products(means.steps.size());
+  std::vector<uint32_t> nearest(count);
+  std::vector<float> totals(n_regions * width);
+  for (size_t pass = 0; pass < kPasses; ++pass) {
+    regions.assign(n_regions, {0, 0});
+    std::fill(totals.begin(), totals.end(), 0.0f);
+    for (size_t i = 0; i < count; ++i) {
+      dots(all.numbers.data() + i * all.padded_width, 1, means.numbers.data(), all.padded_width,
+           means.steps.size(), products.data());
+      int32_t least = std::numeric_limits<int32_t>::max();
+      for (size_t r = 0; r < n_regions; ++r) {
+        const int32_t distance = whole_distance(means, r, all.steps[i], products[r]);
+        if (distance < least) least = distance, nearest[i] = static_cast<uint32_t>(r);
+      }
+      ++regions[nearest[i]].count;
+      float* const total = totals.data() + nearest[i] * width;
+      for (size_t j = 0; j < width; ++j) total[j] += rows[i * width + j];
+    }
+    for (size_t r = 0; r < n_regions; ++r) {
+      if (regions[r].count == 0) continue;
+      float* const total = totals.data() + r * width;
+      for (size_t j = 0; j < width; ++j) total[j] /= static_cast<float>(regions[r].count);
+      means.set(r, total, width, pass + 1 < kPasses ? Metric::l2 : metric);
+    }
+  }
+  size_t places = 0;
+  for (Region& region : regions) {
+    region.first = static_cast<uint32_t>(places);
+    places += (region.count + 7) / 8 * 8;
+    region.count = 0;
+  }
+  centers = WholeRows(places, width);
+  groups.resize(places);
+  for (size_t i = 0; i < count; ++i) {
+    Region& region = regions[nearest[i]];
+    const size_t place = region.first + region.count++;
+    centers.set(place, rows + i * width, width, metric);
+    groups[place] = static_cast<uint32_t>(i);
   }
 }
 
@@ -434,22 +501,22 @@ void search_signs(const Kernels& kernels, const SignModel& model,
     const Query* here = queries + first * model.width;
     const Ranking to{ranking.distances + first * ranking.k, ranking.positions + first * ranking.k,
                      ranking.k};
-    Prepared prepared(model, settings, count);
+    Prepared prepared(model, count);
     const size_t n_tasks = (count + kQueries - 1) / kQueries;
     const double work = static_cast<double>(count) * 1e5;  // some 30 microseconds each
     const size_t n_workers = control.worth_starting(work);
     std::vector<std::unique_ptr<Prepared::Work>> works(n_workers);
     control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
       const size_t n = std::min(kQueries, count);
-      if (!works[worker]) works[worker] = std::make_unique<Prepared::Work>(model, settings, n);
+      if (!works[worker]) works[worker] = std::make_unique<Prepared::Work>(model, n);
       control.poll(worker);
       prepared.prepare(here, task * kQueries, std::min(kQueries, count - task * kQueries),
                        *works[worker]);
     });
-    // By their first group: queries that follow each other often find entries in the cache.
+    // By their nearest region: queries that follow each other often find entries in the cache.
     std::vector<uint64_t> order(count);
     for (size_t q = 0; q < count; ++q)
-      order[q] = uint64_t{position_of(prepared.visits(q)[0])} << 32 | q;
+      order[q] = uint64_t{prepared.nearest_region(q)} << 32 | q;
     std::sort(order.begin(), order.end());
     std::vector<std::unique_ptr<Searcher<Query>>> searchers(n_workers);
     const size_t each = (count + n_workers - 1) / n_workers;

@@ -51,8 +51,10 @@ def queries(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("originals")
-    Index.build(X[:N], n_bits=32, random_state=0).save(folder / "photos.dh")
-    Index.build(X[:N], ids=NAMES, n_bits=32, random_state=0).save(folder / "named.dh")
+    Index.build(X[:N], sketch="codes", n_bits=32, random_state=0).save(folder / "photos.dh")
+    Index.build(X[:N], ids=NAMES, sketch="codes", n_bits=32, random_state=0).save(
+        folder / "named.dh"
+    )
     return folder
 
 
@@ -292,7 +294,7 @@ def test_an_index_that_is_there_is_replaced_only_by_force(
     assert "--force" in bad(capsys, "build", vectors, "-o", index, "--bits", "16")
     assert content(index) == before
     good(capsys, "build", vectors, "-o", index, "--bits", "16", "--force")
-    assert Index.open(index).hasher.n_bits_ == 16
+    assert Index.open(index).info()["bits"] == 16
     Index.open(index).verify()
     assert not set(before) & set(content(index)) - {MANIFEST, "writer.lock"}
 
@@ -437,7 +439,8 @@ def test_probes(
     ask = ("search", out, queries, "-k", 20, *EVERY)
     all_groups = as_json(capsys, *ask, "--probes", 10)
     assert all_groups["ids"] == truth(20)[0].tolist()
-    assert as_json(capsys, *ask, "--probes", 1)["ids"] != all_groups["ids"]
+    few = as_json(capsys, "search", out, queries, "-k", 20, "--probes", 1)
+    assert few["ids"] != all_groups["ids"]
 
 
 @pytest.mark.parametrize(
@@ -616,7 +619,7 @@ def test_an_index_of_signs(
     assert (said["kind"], said["sketch"]) == ("grouped", "signs of 128 bits")
     assert said["format version"] == "2"
     assert "hasher" not in said
-    assert "probes: a recall of" in good(capsys, "tune", out, queries, "--recall", 0.5)
+    assert "searches now find" in good(capsys, "tune", out, queries, "--recall", 0.5)
     found = as_json(capsys, "search", out, queries, "-k", 3)
     assert len(found["ids"]) == len(Q)
 
@@ -669,7 +672,15 @@ def test_tune(
     grouped = tmp_path / "grouped.dh"
     good(capsys, "build", vectors, "-o", grouped, "--groups", 8, "--bits", 32)
     answer = as_json(capsys, "tune", grouped, queries, "--recall", 0.8)
-    assert Index.open(grouped).settings.probes == answer["probes"] >= 1
+    assert Index.open(grouped).recall == answer["recall"] >= 0.8
+    assert as_json(capsys, "info", grouped)["recall"] == answer["recall"]
+    assert "searches now find" in good(capsys, "tune", grouped, queries, "--recall", 0.8)
+    few, many = (
+        as_json(capsys, "search", grouped, queries, "--recall", recall)["ids"]
+        for recall in (0.7, 1)
+    )
+    assert many == truth(10)[0].tolist()
+    assert len(few) == len(many)
 
 
 # --- real processes -----------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Comparing methods on anybody's vectors, from Python and from the command line."""
 
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,23 @@ import pytest
 from hasher_cases import mixture
 from test_cli import run
 
+import densehash
+import densehash.datasets
+from densehash import truth
 from densehash.cli import output
 from densehash.datasets import DataSet
 from densehash.errors import InputError, MissingExtraError
+from densehash.index import Index
 from densehash.paper import runner
-from densehash.paper.compare import Comparison, Line, advice, compare, comparison_page
+from densehash.paper.compare import (
+    Built,
+    Comparison,
+    Line,
+    advice,
+    compare,
+    comparison_page,
+    ranking_table,
+)
 from densehash.paper.problem import Problem
 from densehash.paper.records import Records
 from densehash.paper.results import Results
@@ -85,22 +99,70 @@ def test_candidates_that_cannot_be(candidates: int) -> None:
         compare(a_problem(), PLAN, Records(None), n_candidates=candidates)
 
 
-def made(*lines: Line) -> Comparison:
-    return Comparison(lines, {}, 100, 10, Results({}, Records(None)))
+def made(*lines: Line, recall: float = 0.99) -> Comparison:
+    built = Built("Index(flat)", recall, 20.0, 1.0, 100.0)
+    return Comparison(built, lines, {}, 100, 10, Results({}, Records(None)))
 
 
-def test_advice_names_the_best_the_fastest_and_the_shortest() -> None:
-    best = Line("Refined(DSH)", 128, 0.6, 0.98, 0.981, 20.0, 1e-6, 16)
-    fast = Line("ITQ", 128, 0.6, 0.95, 0.96, 4.0, 1e-6, 16)
-    short = Line("Refined(DSH)", 64, 0.5, 0.94, 0.95, 10.0, 1e-6, 8)
-    poor = Line("LSH", 64, 0.2, 0.40, 0.50, 0.1, 1e-6, 8)
-    sentences = advice(made(poor, short, best, fast))
-    assert sentences[0].startswith("Refined(DSH) at 128 bits finds most: 98.0%")
+def test_advice_names_the_index_then_the_best_the_fastest_and_the_shortest() -> None:
+    best = Line("Refined(DSH)", 128, 0.6, 0.98, 0.981, 0.99, 20.0, 1e-6, 16)
+    fast = Line("ITQ", 128, 0.6, 0.95, 0.96, 0.98, 4.0, 1e-6, 16)
+    short = Line("Refined(DSH)", 64, 0.5, 0.94, 0.95, 0.96, 10.0, 1e-6, 8)
+    poor = Line("LSH", 64, 0.2, 0.40, 0.50, 0.70, 0.1, 1e-6, 8)
+    signs = Line("signs", 128, 0.7, 0.999, None, None, 1.0, 1e-6, 16)
+    sentences = advice(made(poor, short, best, fast, signs))
+    assert sentences[0].startswith(
+        "Index.build makes Index(flat) of these rows. Its searches found"
+    )
+    assert "99.0% of the 10 nearest" in sentences[0]
+    assert sentences[1].startswith("Of codes alone, Refined(DSH) at 128 bits has most of them")
+    assert sentences[1].endswith("98.0% by Hamming distance, 16 bytes a row, and 99.0% by "
+                                 "estimates, 20 bytes a row.")  # fmt: skip
     assert "ITQ finds nearly as much (95.0%) and learns in 4 s instead of 20 s." in sentences
     assert "Refined(DSH) finds nearly as much with 64 bits (94.0%)." in sentences
+    # No search ranks by margins before it re-ranks: nobody is told to.
     assert not any("margins" in sentence for sentence in sentences)
-    assert any("No method finds half" in sentence for sentence in advice(made(poor)))
-    assert any("40.0% to 50.0%" in sentence for sentence in advice(made(poor)))
+    assert not any("tune" in sentence for sentence in sentences)
+    assert any("densehash tune" in sentence for sentence in advice(made(poor, recall=0.9)))
+    assert len(advice(made(signs))) == 1
+
+
+def test_rankings_are_by_bytes_and_estimates_find_more() -> None:
+    plan = replace(PLAN, methods=("ITQ", "LSH", "signs"), bits=(40, 64))
+    found = compare(a_problem(), plan, Records(None))
+    rows = ranking_table(found, plan).rows
+    assert [row[0] for row in rows] == sorted([5, 5, 9, 5, 8, 8, 12, 8])
+    by_name: dict[Any, Any] = {(row[1], row[2]): row[3:] for row in rows}
+    hasher = max((line for line in found.lines if line.n_bits == 64 and line.method != "signs"),
+                 key=lambda line: line.recall).method  # fmt: skip
+    assert by_name[f"{hasher}, estimates", 64] > by_name[hasher, 64]
+    assert all(list(shares) == sorted(shares) for shares in by_name.values())
+    line = next(line for line in found.lines if line.method == hasher and line.n_bits == 64)
+    assert line.estimated_recall is not None
+    assert line.estimated_recall > line.recall
+
+
+def test_signs_rank_as_an_index_without_vectors_does() -> None:
+    """One group, as many signs: the ranking that is measured is that of a search."""
+    problem = a_problem()
+    plan = replace(PLAN, methods=("signs",), bits=(96,))
+    found = compare(problem, plan, Records(None))
+    index = Index.build(
+        problem.base, sketch="signs", n_bits=64, kind="flat", keep_vectors=False, random_state=0
+    )
+    names = index.search(problem.queries, 50).ids
+    hits = np.mean([np.isin(*both).mean() for both in zip(problem.near, names, strict=True)])
+    measured = found.results.get(replace(plan, estimates=True).run("signs", 96))
+    assert measured is not None
+    assert measured.bytes_a_row == 12
+    assert measured.recall(50) == pytest.approx(hits, abs=0.02)
+
+
+def test_what_signs_cannot_do_is_told() -> None:
+    plan = replace(PLAN, methods=("LSH", "signs"), bits=(32, 44))
+    refused = compare(a_problem(), plan, Records(None)).refused
+    assert "got 32 bits in all" in refused["signs, 32 bits"]
+    assert "got 44 bits in all" in refused["signs, 44 bits"]
 
 
 def test_the_page_has_a_figure_for_each_question() -> None:
@@ -138,6 +200,32 @@ def test_json_is_all_there_is_on_stdout(
     assert json.loads((out / "report.json").read_text())["title"] == "Which hasher for mine"
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_the_command_to_copy_makes_the_index_that_was_measured(
+    capsys: pytest.CaptureFixture[str],
+    vectors: Path,
+    tmp_path: Path,
+    metric: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X = mixture(640)[600:].astype(np.float32)
+    np.save("queries.npy", X)
+    options = ["--bits", "16", "--methods", "lsh", "--queries", "queries.npy", "--metric", metric]
+    found = asked(capsys, str(vectors), *options)
+    shell, python = found["build"]
+    words = shlex.split(shell)
+    assert run(capsys, *words[1:])[0] == 0
+    near = truth.nearest(X, np.load(vectors), k=10, metric=metric)
+    made_by_hand = eval(python, {"densehash": densehash})
+    for index in (Index.open("mine.dh"), made_by_hand):
+        names = index.search(X, 10).ids
+        hits = np.mean([np.isin(*both).mean() for both in zip(near, names, strict=True)])
+        assert found["index"]["recall"] == pytest.approx(hits)
+        assert str(index) == found["index"]["index"]
+    assert f"{found['index']['recall']:.1%} of the 10 nearest" in found["advice"][0]
+
+
 def test_the_table_is_on_stdout(
     capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
 ) -> None:
@@ -145,7 +233,8 @@ def test_the_table_is_on_stdout(
     code, out, _ = run(capsys, "compare", str(vectors), *options)
     assert code == 0
     assert "LSH" in out
-    assert "finds most" in out
+    assert "Index.build makes" in out
+    assert "has most of them among" in out
 
 
 def test_signs_in_the_name_of_a_file_are_shown_as_they_are(

@@ -336,8 +336,12 @@ def test_a_hasher_is_not_changed(made: Hasher) -> None:
 
 
 def test_a_hasher_is_chosen() -> None:
-    assert Index.build(rows(60)).hasher.n_bits_ >= 64
-    assert Index.build(rows(60), n_bits=24).hasher.n_bits_ == 24
+    assert Index.build(rows(60), sketch="codes").hasher.n_bits_ >= 64
+    assert Index.build(rows(60), sketch="codes", n_bits=24).hasher.n_bits_ == 24
+    assert Index.build(rows(60), n_bits=20).hasher.n_bits_ == 20  # no multiple of 8
+    assert Index.build(rows(60), hasher="lsh").hasher.n_bits_ >= 64
+    assert Index.build(rows(60), kind="multi").sketch == "codes"
+    assert Index.build(rows(60)).sketch == "signs"
 
 
 # --- saved and opened ---------------------------------------------------------------------

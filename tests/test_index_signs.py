@@ -267,13 +267,13 @@ def test_what_signs_say_is_in_the_reason() -> None:
     X = blobs(300, d=5)
     assert "128 bits of signs, as suits 5 features" in Index.build(X, sketch="signs").reason
     wide = Index.build(blobs(300, d=130), sketch="signs")
-    assert "256 bits of signs, as suits 130 features" in wide.reason
+    assert "224 bits of signs, as suits 130 features" in wide.reason
     index = Index.build(X, sketch="signs", n_bits=40, n_groups=7)
     assert index.reason.startswith("grouped")
     words = "grouped, 300 rows, signs of 40 bits in two groups, float32 vectors, l2"
     assert repr(index) == f"Index({words})"
     assert (index.sketch, index.info()["sketch"], index.info()["bits"]) == ("signs", "signs", 40)
-    assert Index.build(X).sketch == Index.build(X, sketch="codes").sketch == "codes"
+    assert (Index.build(X).sketch, Index.build(X, sketch="codes").sketch) == ("signs", "codes")
 
 
 def test_probes_are_groups_visited() -> None:
@@ -362,6 +362,32 @@ def test_an_index_without_vectors_says_what_it_can_find() -> None:
 
 
 @every_kind
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_the_short_way_answers_as_the_long_one(kind: str, dtype: str) -> None:
+    X = np.rint(blobs(600) * 8 + 100).clip(0, 255).astype(dtype)
+    Q = np.rint(blobs(30, seed=1) * 8 + 100).clip(0, 255).astype(dtype)
+    index = build(kind, X, far=False)
+    for asked in (Q, Q[:1]):
+        short, long = index.search(asked, 10), index.search(asked.tolist(), 10)
+        assert same(short, long)
+        assert short.effort is not None
+        assert long.effort is not None
+        assert all((a == b).all() for a, b in zip(short.effort, long.effort, strict=True))
+        assert same(index.search(np.asfortranarray(asked), 10), long)
+    assert same(index.search(Q, 600), index.search(Q.tolist(), 600))
+    bad: dict[str, Any] = {
+        "is empty": Q[:0],
+        "2 dimensions": Q[0],
+        "features": Q[:, :3],
+        "finite": np.full((1, 24), np.nan, np.float32),
+        "too large": np.full((1, 24), 1e30, np.float32),
+    }
+    for message, queries in bad.items():
+        with pytest.raises(InputError, match=message):
+            index.search(queries, 10)
+
+
+@every_kind
 def test_candidates_are_those_nearest_by_estimate(kind: str) -> None:
     X, Q = blobs(), blobs(60, seed=1)
     index = build(kind, X)
@@ -446,7 +472,7 @@ def test_bad_input(kind: str) -> None:
         (lambda: Index.build(X, sketch="signs", kind="flat", n_groups=6), "n_groups is for the gr"),
         (lambda: Index.build(X, sketch="signs", n_bits=12), "a multiple of 8 for signs, got 12"),
         (lambda: Index.build(X, sketch="signs", n_bits=2048), "n_bits must be .* 1024"),
-        (lambda: Index.build(X[:1], sketch="signs"), "at least 2 rows"),
+        (lambda: Index.build(X[:1], sketch="signs"), "at least 2 rows, got n_samples = 1"),
         (lambda: Index.build(X[:0], sketch="signs"), "X is empty"),
         (lambda: Index.build(np.full((3, 2), np.nan), sketch="signs"), "finite"),
         (lambda: Index.build(np.full((3, 2), 1e30), sketch="signs"), "too large"),
@@ -520,9 +546,9 @@ def test_saved_and_opened(kind: str, keep_vectors: bool, tmp_path: Path) -> None
 @every_kind
 def test_built_piece_by_piece(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = blobs(600), blobs(20, seed=1)
-    whole = looking(build(kind, X, far=False), 0.12, 300)
+    whole = build(kind, X)
     monkeypatch.setattr(placing, "PIECE_BYTES", 20_000)
-    index = looking(build(kind, X, far=False, path=tmp_path / "a"), 0.12, 300)
+    index = build(kind, X, path=tmp_path / "a")
     assert len(index.info()["segments"]) > 2
     assert same(index.search(Q, 10), whole.search(Q, 10))
     index.compact()

@@ -203,6 +203,7 @@ def test_a_whole_block_is_hashed_as_ever(tmp_path: Path, monkeypatch: pytest.Mon
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30_000, 8)).astype(np.float32)
     options: dict[str, Any] = {"n_bits": 32, "kind": "grouped", "n_groups": 300, "random_state": 0}
+    options["sketch"] = "codes"
     monkeypatch.setattr(placing, "PIECE_BYTES", 10_000 * 44)
     expected = Index.build(X, **options)
     with no_fsync():

@@ -29,6 +29,7 @@ ROOMS = {
     },
     "truth": {"checks", "errors", "parallel", "progress", "rows", "source"},
     "asymmetric": {"_native", "bits", "checks", "errors"},
+    "estimates": {"checks", "errors", "parallel", "rows"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
         *("_native", "bits", "checks", "errors", "hamming", "hashers", "kmeans", "locks"),
@@ -38,8 +39,8 @@ ROOMS = {
     "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
-        *("asymmetric", "bits", "checks", "datasets", "errors", "hamming", "hashers", "locks"),
-        *("metrics", "parallel", "progress", "report", "rows", "source", "truth"),
+        *("asymmetric", "bits", "checks", "datasets", "errors", "estimates", "hamming", "hashers"),
+        *("index", "locks", "metrics", "parallel", "progress", "report", "rows", "source", "truth"),
     },
     "distributed": {
         *("checks", "datasets", "disk", "errors", "hashers", "index", "locks", "rows", "source"),

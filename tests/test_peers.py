@@ -26,7 +26,12 @@ def measured(problem: Problem, method: str, n_bits: int) -> Measured:
 
 @pytest.mark.parametrize(
     ("method", "n_bits"),
-    [("faiss LSH", 32), ("faiss PQ", 32), ("faiss PQ", 40), ("faiss RaBitQ", 80)],
+    [
+        ("faiss LSH", 32),
+        ("faiss PQ", 32),
+        ("faiss PQ", 40),
+        ("faiss RaBitQ", 80),
+    ],
 )
 def test_peers_take_the_bytes_that_they_may(problem: Problem, method: str, n_bits: int) -> None:
     found = measured(problem, method, n_bits)
@@ -46,11 +51,23 @@ def test_a_product_quantiser_is_ranked_as_it_ranks_itself(problem: Problem, n_bi
     assert found.recall(50) == pytest.approx(np.mean(hits), abs=0.01)
 
 
+def test_a_learnt_rotation_leaves_the_quantiser_as_faiss_makes_it(problem: Problem) -> None:
+    """Shared with the rotation, it would go on from there with few passes, and rank worse."""
+    index, usual = peers._opq(faiss, 24, 8), faiss.IndexPQ(8, 1, 8).pq
+    index.train(problem.vectors[:260].astype(np.float32))
+    assert index.sa_code_size() == 1
+    learnt = faiss.downcast_index(index.index).pq
+    assert learnt.cp.niter == usual.cp.niter
+    assert learnt.train_type == usual.train_type
+    assert faiss.downcast_VectorTransform(index.chain.at(0)).niter == 50
+
+
 @pytest.mark.parametrize(
     ("method", "n_bits", "message"),
     [
         ("faiss PQ", 12, "whole bytes"),
         ("faiss PQ", 8 * 25, "whole bytes, at most 24"),
+        ("faiss OPQ", 12, "whole bytes"),
         ("faiss RaBitQ", 64, "got 64 bits in all"),
         ("faiss RaBitQ", 96, "1 to 24 bits"),
     ],

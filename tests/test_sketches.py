@@ -317,6 +317,34 @@ def test_the_nearest_groups_are_visited(probes: int) -> None:
         assert efforts[q].tolist() == [probes, visited.sum(), visited.sum()]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_many_groups_are_found_by_regions(metric: str) -> None:
+    made = Made(n=3000, g=700, metric=metric, copies=1)
+    n_groups = len(made.signs.centers)
+    searcher = made.signs.searcher([made.segment()])
+    to_centers = -2 * made.relative(made.queries).astype(float) @ made.signs.centers.T
+    if metric != "ip":
+        to_centers += np.square(made.signs.centers.astype(float)).sum(axis=1)
+    positions = searcher.search(made.queries, 3000, 20, ALL, ALL, None, 1, "")[1]
+    shares = [
+        np.isin(made.labels[there[there >= 0], 0], near).mean()
+        for there, near in zip(positions, np.argsort(to_centers)[:, :20], strict=True)
+    ]
+    # These groups hardly form regions: it is the hard case. By chance it were 0.03.
+    assert np.mean(shares) > 0.8
+    # Those in regions far away come at last, each once.
+    _, positions, efforts = searcher.search(made.queries, 3000, n_groups, ALL, ALL, None, 1, "")
+    assert (np.sort(positions, axis=1) == np.arange(3000)).all()
+    assert (efforts == [n_groups, 3000, 3000]).all()
+    # And in the same order, whatever queries are beside.
+    every = searcher.search(made.queries, 10, 300, 0.1, 900.0, None, 1, "")
+    for simd in _native.instruction_sets():
+        for q in range(len(made.queries)):
+            one = searcher.search(made.queries[q : q + 1], 10, 300, 0.1, 900.0, None, 1, simd)
+            for part in range(3):
+                np.testing.assert_array_equal(one[part][0], every[part][q])
+
+
 @pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_every_instruction_set_and_any_threads_give_the_same_bytes(spread: float) -> None:
     for n_bits in (8, 40, 128, 264):

@@ -38,7 +38,7 @@ _KEEP: dict[str, bool | str] = {
     epilog=examples(
         "densehash build vectors.npy -o photos.dh",
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
-        "densehash build vectors.npy -o photos.dh --sketch signs",
+        "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -49,7 +49,8 @@ def _build(
     sketch: Annotated[
         str,
         typer.Option(
-            help="What is kept of a row: codes of a hasher, or signs with a decoder; auto is codes."
+            help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
+            "where a hasher is named, and in shards."
         ),
     ] = "auto",
     hasher: Method = "auto",
@@ -141,6 +142,6 @@ def _build(
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
-    said |= {"bytes a row", "bytes on disk"}
+    said |= {"recall", "bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

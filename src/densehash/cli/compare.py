@@ -22,11 +22,22 @@ from densehash.cli.output import (
     write_page,
 )
 from densehash.datasets import load
-from densehash.paper.compare import advice, compare, comparison_page, comparison_table
+from densehash.paper import peers
+from densehash.paper.compare import (
+    advice,
+    build_commands,
+    compare,
+    comparison_page,
+    comparison_table,
+    ranking_table,
+)
+from densehash.paper.methods import SIGNS
 from densehash.paper.problem import Problem
 from densehash.paper.studies import Plan
 
 __all__: list[str] = []
+
+_PEERS = ("faiss PQ", "faiss OPQ", "faiss RaBitQ")
 
 
 @app.command(
@@ -48,7 +59,11 @@ def _compare(
     ] = None,
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     methods: Annotated[
-        str | None, typer.Option(help="Methods, as in lsh,dsh,itq; all hashers without it.")
+        str | None,
+        typer.Option(
+            help="Methods, as in lsh,dsh,itq; all hashers without it, and codes of faiss where it "
+            "is installed."
+        ),
     ] = None,
     candidates: Annotated[
         int | None,
@@ -63,13 +78,23 @@ def _compare(
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-compare"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
-    """Compare all methods on your own vectors, by the paper's protocol, and say which to take.
+    """Build the index of your own vectors and say what it finds; compare codes and rankings.
+
+    The index is the one that densehash build makes: its recall was measured, and the command is
+    there to copy. Codes of all methods are ranked by Hamming distance, by the query's margins and
+    by estimates, beside the sketch of signs and faiss's PQ, OPQ and RaBitQ at the same bytes a row.
 
     What was measured is kept in the folder of results: a run that was cut goes on where it
     stopped, and a second one measures nothing anew.
     """
+    chosen = parse_methods(methods)
+    if methods is None and peers.available():
+        chosen += _PEERS
     plan = Plan(
-        parse_methods(methods), parse_bits(bits), check_integer(seeds, "--seeds", 1, 1000), ()
+        tuple(dict.fromkeys((*chosen, SIGNS))),
+        parse_bits(bits),
+        check_integer(seeds, "--seeds", 1, 1000),
+        (),
     )
     problem = Problem.of(
         load(vectors, queries=queries, key=key),
@@ -81,12 +106,15 @@ def _compare(
     folder = make_folder(out)
     found = compare(problem, plan, open_records(folder), n_candidates=candidates, verbose=True)
     command = shlex.join(["densehash", *sys.argv[1:]])
-    report = write_page(comparison_page(found, plan, command), folder)
+    commands = build_commands(found, vectors, key)
+    report = write_page(comparison_page(found, plan, command, commands), folder)
     if as_json:
         answer = {
             "set": problem.identity,
             "k": found.k,
             "candidates": found.n_candidates,
+            "index": asdict(found.built),
+            "build": commands,
             "lines": [asdict(line) for line in found.lines],
             "refused": found.refused,
             "advice": advice(found),
@@ -95,8 +123,10 @@ def _compare(
         typer.echo(json.dumps(answer, indent=2))
         return
     show(comparison_table(found))
-    for sentence in advice(found):
-        typer.echo(sentence)
+    show(ranking_table(found, plan))
+    first, *others = advice(found)
+    for text in (first, *(f"    {line}" for line in commands), *others):
+        typer.echo(text)
     for name, why in found.refused.items():
         typer.echo(f"left out: {name}: {why}")
     typer.echo(f"report   {report or 'none'}")

@@ -104,6 +104,7 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
         "segments": lambda: _counts(about["segments"]),
         "shards": lambda: _counts([shard["rows"] for shard in about["shards"]]),
         "lost": lambda: _lost(about["shards"]),
+        "recall": lambda: "not measured" if about["recall"] is None else f"{about['recall']:.3f}",
         "candidates": lambda: _setting(about["candidates"]),
         "probes": lambda: _setting(about["probes"]),
         "generation": lambda: f"{about['generation']:,}",

@@ -44,7 +44,7 @@ _COLUMNS = ("query", "rank", "id", "distance")
     "search",
     epilog=examples(
         "densehash search photos.dh queries.npy",
-        "densehash search photos.dh queries.npy -k 100 --candidates 1000 -o found.npz",
+        "densehash search photos.dh queries.npy -k 100 --recall 0.99 -o found.npz",
         "densehash search photos.dh queries.fvecs --radius 0.5 --filter ids.txt --csv",
     ),
 )
@@ -55,9 +55,13 @@ def _search(
         int | None,
         typer.Option("-k", help="How many neighbours; 10, or all within --radius, without it."),
     ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(help="Of signs: the share of the nearest rows to be found; as tuned without."),
+    ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(help="How many Hamming neighbours are re-ranked; as tuned without it."),
+        typer.Option(help="How many rows, the nearest by their sketches, are re-ranked."),
     ] = None,
     probes: Annotated[
         int | None,
@@ -67,7 +71,7 @@ def _search(
         str,
         typer.Option(
             help="exact, by the kept vectors; asymmetric, by codes and the query's margins; none, "
-            "Hamming distances alone; auto is the first of these that can be."
+            "by sketches alone; auto is the first of these that can be."
         ),
     ] = "auto",
     metric: Metric = None,
@@ -121,6 +125,7 @@ def _search(
         # Hamming distances are compared with a whole number.
         "radius": int(radius) if radius is not None and radius.is_integer() else radius,
         "exclude_self": exclude_self,
+        "recall": recall,
         "n_threads": threads,
     }
     missing: set[str] = set()
@@ -129,8 +134,11 @@ def _search(
             raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
         search: Callable[..., Any] = partial(opened.search, **asked, **alone)
     else:
-        if radius is not None or exclude_self or threads is not None:
-            raise InputError("--radius, --exclude-self and --threads: not of an index in shards")
+        given = [radius, recall, threads]
+        if exclude_self or any(one is not None for one in given):
+            raise InputError(
+                "--radius, --recall, --exclude-self and --threads: not of an index in shards"
+            )
         asked["k"] = USUAL_K if k is None else k
         search = partial(_search_shards, opened, missing, **asked, allow_partial=allow_partial)
     Q = open_vectors(queries, key=key)

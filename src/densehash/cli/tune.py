@@ -1,4 +1,4 @@
-"""``densehash tune``: how many candidates, and probes, a recall takes."""
+"""``densehash tune``: how far a search must look for a recall."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _tune(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how many candidates, and probes, a recall takes, and search so from now on.
+    """Measure how far to look, or how many candidates a recall takes, and search so from now on.
 
     The fastest setting that reaches the recall is kept in the index. If none does, a message says
     the best, and nothing changes.
@@ -57,7 +57,10 @@ def _tune(
         for n, name in ((found.candidates, "candidates"), (found.probes, "probes"))
         if n is not None
     ]
-    say(f"searches now take {' and '.join(told) or 'all rows'}: a recall of {found.recall:.3f}")
+    if opened.sketch == "signs":
+        say(f"searches now find {found.recall:.3f} of the nearest rows")
+    else:
+        say(f"searches now take {' and '.join(told) or 'all rows'}: a recall of {found.recall:.3f}")
 
 
 def _cells(setting: Setting) -> tuple[str, ...]:

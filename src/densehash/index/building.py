@@ -183,8 +183,8 @@ def _signs_for(
             "with sketch='codes'"
         )
     if rows.n_rows < 2:
-        raise InputError(f"X must have at least 2 rows to learn from, got {rows.n_rows}")
-    bits = n_bits_for(rows.n_features, second=second) if n_bits is None else check_bits(n_bits)
+        raise InputError("an index learns from at least 2 rows, got n_samples = 1")
+    bits = n_bits_for(rows.n_features) if n_bits is None else check_bits(n_bits)
     given = dict(options)
     chosen = kind
     if kind == "auto":

@@ -129,7 +129,7 @@ class Reach(NamedTuple):
     ----------
     recall : what it was chosen for
     spread : rows are compared exactly while their estimate, less what it may be off, is below the
-        k-th distance so far. It may be off by so many times |q - c| |r| / |y|: see
+        k-th distance so far. It may be off by so many times 2 |q - c| |r| / |y|: see
         :mod:`densehash.index.sketches.decoder`
     stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank counts
         from 1; D and D1 are squared distances to the centres of the group and of the first one, T

@@ -136,7 +136,8 @@ def _by_reach(
             measured = []
             for reach in known:
                 speed = _speed(state, asked, Request(k, 0, how, allowed, reach))
-                probes = reach.probes if state.kind.takes_probes else None
+                n_groups = state.kind.numbers_a_query
+                probes = min(reach.probes, n_groups) if state.kind.takes_probes else None
                 measured.append(Setting(None, probes, reach.expected, speed))
     chosen = recalls.index(recall)
     if known[chosen].expected < recall:

@@ -1,34 +1,51 @@
-"""The paper's protocol on anybody's vectors: which method, at how many bits, at what cost."""
+"""The paper's protocol on anybody's vectors: what an index finds in them, and which codes do."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from densehash.checks import check_integer
 from densehash.errors import InputError
-from densehash.paper.figures import MEASURES, draw
+from densehash.index import Index
+from densehash.paper.figures import MEASURES, draw, slug
 from densehash.paper.methods import METHODS
 from densehash.paper.pages import facts, machines
 from densehash.paper.problem import Problem
-from densehash.paper.records import Records
+from densehash.paper.records import Records, pack_array, unpack_array
 from densehash.paper.results import Measured, Results
 from densehash.paper.runner import complete
+from densehash.paper.runs import VERSION
 from densehash.paper.studies import CANDIDATES, Plan, Study
-from densehash.report import Column, Figure, Page, Section, Table
+from densehash.report import Column, Figure, Page, Section, Series, Table
+from densehash.report.looks import ASYMMETRIC, ESTIMATES
 
 __all__ = [
+    "AMONG",
+    "Built",
     "Comparison",
     "Line",
     "advice",
+    "build_commands",
     "compare",
     "comparison_page",
     "comparison_table",
     "default_candidates",
+    "ranking_table",
 ]
 
-_NEARLY = 0.95  # of the best recall is nearly as good
+AMONG = (10, 20, 50, 100)
+"""Candidates, at which rankings are compared."""
+
+_ENOUGH = 0.95  # of the nearest, or of the best recall
+_SEED = 0  # of the index, as the command has it
 
 
 @dataclass(frozen=True)
@@ -37,10 +54,11 @@ class Line:
 
     Attributes
     ----------
-    method, n_bits : which
-    mean_average_precision : of the ranking by Hamming distance
-    recall : of the k nearest among the candidates, by Hamming distance
-    asymmetric_recall : the same, candidates ranked by the query's margins; None of a peer
+    method, n_bits : which; of signs and of a peer, the bits of all that is kept of a row
+    mean_average_precision : of the ranking by Hamming distance, or of its own
+    recall : of the k nearest among the candidates, by Hamming distance, or by its own
+    asymmetric_recall : the same, candidates ranked by the query's margins; None of no hasher
+    estimated_recall : the same, ranked by estimates from the codes, for 4 bytes more a row
     fit_seconds : of learning
     encode_seconds : of hashing one row
     bytes_a_row : of a code
@@ -51,9 +69,30 @@ class Line:
     mean_average_precision: float
     recall: float
     asymmetric_recall: float | None
+    estimated_recall: float | None
     fit_seconds: float
     encode_seconds: float
     bytes_a_row: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """What ``Index.build`` makes of these rows, and what its search finds.
+
+    Attributes
+    ----------
+    index : what it is, in words
+    recall : the share of the k nearest that it found, with its own settings
+    bytes_a_row : without vectors
+    build_seconds : of making it
+    queries_a_second : in one call, with all threads
+    """
+
+    index: str
+    recall: float
+    bytes_a_row: float
+    build_seconds: float
+    queries_a_second: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +101,7 @@ class Comparison:
 
     Attributes
     ----------
+    built : what an index finds, in which all comes together
     lines : by code length; the best recall first within each
     refused : why a method could not be run, by its name and length
     n_candidates : how many were re-ranked
@@ -69,6 +109,7 @@ class Comparison:
     results : all records
     """
 
+    built: Built
     lines: tuple[Line, ...]
     refused: dict[str, str]
     n_candidates: int
@@ -95,7 +136,7 @@ def compare(
     n_candidates: int | None = None,
     verbose: bool = False,
 ) -> Comparison:
-    """Run every method of a plan at every length, and rank what came out.
+    """Build the index, run every method of a plan at every length, and rank what came out.
 
     Parameters
     ----------
@@ -117,6 +158,7 @@ def compare(
     if n_candidates is None:
         n_candidates = default_candidates(n)
     check_integer(n_candidates, "candidates", problem.k, n)
+    plan = replace(plan, estimates=True)
     runs = [
         replace(plan.run(method, n_bits), seed=seed)
         for seed in range(plan.n_seeds)
@@ -139,7 +181,36 @@ def compare(
     if not lines:
         reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
         raise InputError(f"no method could be run on {problem.name}: {reasons}")
-    return Comparison(tuple(lines), refused, n_candidates, problem.k, results)
+    built = _built(problem, records)
+    return Comparison(built, tuple(lines), refused, n_candidates, problem.k, results)
+
+
+def _built(problem: Problem, records: Records) -> Built:
+    """Make the index that users get, and ask it."""
+    key = {**problem.identity, "index": "Index.build", "seed": _SEED, "version": VERSION}
+    found = records.get(key)
+    if found is None:
+        begun = time.perf_counter()
+        index = Index.build(problem.base, metric=problem.metric, random_state=_SEED)
+        built = time.perf_counter()
+        names = index.search(problem.queries, problem.k).ids
+        asked = time.perf_counter()
+        hits = [np.isin(*both).sum() for both in zip(problem.near, names, strict=True)]
+        found = {
+            "index": str(index),
+            "bytes": index.info()["bytes_a_row"],
+            "seconds": {"build": built - begun, "search": asked - built},
+            "hits": pack_array(np.array(hits)),
+        }
+        records.add(key, found)
+    of_queries = unpack_array(found["hits"])
+    return Built(
+        found["index"],
+        float(of_queries.mean() / problem.k),
+        found["bytes"],
+        found["seconds"]["build"],
+        len(of_queries) / found["seconds"]["search"],
+    )
 
 
 def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: int) -> Line | None:
@@ -156,6 +227,7 @@ def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: 
         mean(MEASURES["map"].of),
         mean(lambda m: m.recall(n_candidates)),
         mean(lambda m: m.asymmetric_recall(n_candidates)) if method in METHODS else None,
+        mean(lambda m: m.estimated_recall(n_candidates)) if method in METHODS else None,
         mean(MEASURES["fit"].of),
         mean(lambda m: m.encode_seconds),
         every[0].bytes_a_row,
@@ -163,24 +235,46 @@ def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: 
 
 
 def advice(comparison: Comparison) -> list[str]:
-    """What the figures say, in sentences.
+    """What to take, in sentences: what ``Index.build`` makes, and what it found.
 
     Examples
     --------
-    >>> best = Line("ITQ", 64, 0.5, 0.90, 0.95, 3.0, 1e-6, 8)
-    >>> fast = Line("DSH", 64, 0.4, 0.88, 0.90, 0.5, 1e-6, 8)
-    >>> found = Comparison((best, fast), {}, 100, 10, None)
-    >>> for sentence in advice(found):
+    >>> built = Built("Index(flat, 900 rows, signs of 128 bits)", 0.993, 26.0, 0.2, 5000.0)
+    >>> best = Line("ITQ", 64, 0.5, 0.90, 0.95, 0.97, 3.0, 1e-6, 8)
+    >>> fast = Line("DSH", 64, 0.4, 0.88, 0.90, 0.95, 0.5, 1e-6, 8)
+    >>> for sentence in advice(Comparison(built, (best, fast), {}, 100, 10, None)):
     ...     print(sentence)
-    ITQ at 64 bits finds most: 90.0% of the 10 nearest among 100 candidates, 8 bytes a row.
+    Index.build makes Index(flat, 900 rows, signs of 128 bits) of these rows. Its searches found \
+99.3% of the 10 nearest; it keeps 26 bytes a row beside the vectors.
+    Of codes alone, ITQ at 64 bits has most of them among 100 candidates: 90.0% by Hamming \
+distance, 8 bytes a row, and 97.0% by estimates, 12 bytes a row.
     DSH finds nearly as much (88.0%) and learns in 0.5 s instead of 3 s.
-    Ranking candidates by the query's margins instead of its bits would raise 90.0% to 95.0%.
     """
-    best = max(comparison.lines, key=lambda line: (line.recall, -line.n_bits))
-    found = f"{best.recall:.1%} of the {comparison.k} nearest"
-    among = f"among {comparison.n_candidates:,} candidates, {best.bytes_a_row} bytes a row"
-    sentences = [f"{best.method} at {best.n_bits} bits finds most: {found} {among}."]
-    nearly = [line for line in comparison.lines if line.recall >= _NEARLY * best.recall]
+    built, k = comparison.built, comparison.k
+    found = f"{built.recall:.1%} of the {k} nearest"
+    kept = f"{built.bytes_a_row:.0f} bytes a row beside the vectors"
+    made = f"Index.build makes {built.index} of these rows."
+    sentences = [f"{made} Its searches found {found}; it keeps {kept}."]
+    if built.recall < _ENOUGH:
+        sentences.append(
+            "That is less than 95%: index.tune(queries, recall=0.95), or densehash tune, looks for "
+            "settings that find more."
+        )
+    hashers = [line for line in comparison.lines if line.method in METHODS]
+    if not hashers:
+        return sentences
+    best = max(hashers, key=lambda line: (line.recall, -line.n_bits))
+    by_estimates = ""
+    if best.estimated_recall is not None:
+        by_estimates = (
+            f", and {best.estimated_recall:.1%} by estimates, {best.bytes_a_row + 4} bytes a row"
+        )
+    sentences.append(
+        f"Of codes alone, {best.method} at {best.n_bits} bits has most of them among "
+        f"{comparison.n_candidates:,} candidates: {best.recall:.1%} by Hamming distance, "
+        f"{best.bytes_a_row} bytes a row{by_estimates}."
+    )
+    nearly = [line for line in hashers if line.recall >= _ENOUGH * best.recall]
     fastest = min(
         (line for line in nearly if line.n_bits == best.n_bits), key=lambda line: line.fit_seconds
     )
@@ -194,16 +288,25 @@ def advice(comparison: Comparison) -> list[str]:
         sentences.append(
             f"{least.method} finds nearly as much with {least.n_bits} bits ({least.recall:.1%})."
         )
-    if best.asymmetric_recall is not None and best.asymmetric_recall > best.recall + 0.01:
-        sentences.append(
-            "Ranking candidates by the query's margins instead of its bits would raise "
-            f"{best.recall:.1%} to {best.asymmetric_recall:.1%}."
-        )
-    if best.recall < 0.5:
-        sentences.append(
-            "No method finds half of them: take more bits, or more candidates (--candidates)."
-        )
     return sentences
+
+
+def _built_table(comparison: Comparison) -> Table:
+    built = comparison.built
+    return Table(
+        "index",
+        "The index that Index.build makes",
+        (
+            Column("index"),
+            Column(f"recall@{comparison.k}", 3),
+            Column("bytes a row", 0),
+            Column("build, s", 1),
+            Column("queries a second", 0),
+        ),
+        ((built.index, built.recall, built.bytes_a_row, built.build_seconds,
+          built.queries_a_second),),
+        "With its own settings, all queries in one call; bytes without vectors.",
+    )  # fmt: skip
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -229,6 +332,7 @@ def comparison_table(comparison: Comparison) -> Table:
                 line.mean_average_precision,
                 line.recall,
                 line.asymmetric_recall,
+                line.estimated_recall,
                 line.fit_seconds,
                 1e6 * line.encode_seconds,
                 line.bytes_a_row,
@@ -247,6 +351,7 @@ def comparison_table(comparison: Comparison) -> Table:
             Column("MAP", 3),
             Column(recall, 3),
             Column("asymmetric", 3),
+            Column("estimates", 3),
             Column("fit, s", 2),
             Column("encode a row, µs", 2),
             Column("bytes a row", 0),
@@ -254,12 +359,125 @@ def comparison_table(comparison: Comparison) -> Table:
         tuple(rows),
         f"{recall}: the share of the {comparison.k} nearest among the {comparison.n_candidates:,} "
         "nearest codes, which exact re-ranking then finds; asymmetric: candidates ranked by the "
-        "query's margins.",
+        "query's margins; estimates: by distances estimated from codes, for 4 bytes more a row. "
+        "Signs and peers rank by their own estimates, and have all they keep in these bytes.",
     )
 
 
-def comparison_page(comparison: Comparison, plan: Plan, command: str) -> Page:
+def ranking_table(comparison: Comparison, plan: Plan) -> Table:
+    """Recall among few candidates, by what a row takes: rankings of the best codes, and peers.
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=100)
+    >>> plan = Plan(("LSH", "signs"), (64,), n_seeds=1)
+    >>> found = compare(problem, plan, Records(None))
+    >>> [row[:3] for row in ranking_table(found, plan).rows]
+    [(8, 'signs', 64), (8, 'LSH, asymmetric', 64), (8, 'LSH', 64), (12, 'LSH, estimates', 64)]
+    """
+    n_rows = comparison.results.identity["rows"]
+    among = [n for n in AMONG if comparison.k <= n <= n_rows]
+    found = [
+        (bytes_a_row, [recall(n) for n in among], name, n_bits)
+        for n_bits in plan.bits
+        for name, bytes_a_row, recall in _rankings(comparison, plan, n_bits)
+    ]
+    found.sort(key=lambda one: (one[0], [-share for share in one[1]]))
+    rows: list[tuple[str | float, ...]] = [
+        (bytes_a_row, name, n_bits, *shares) for bytes_a_row, shares, name, n_bits in found
+    ]
+    return Table(
+        "bytes",
+        f"Recall@{comparison.k} among N candidates, by bytes a row",
+        (
+            Column("bytes a row", 0),
+            Column("ranked by"),
+            Column("bits", 0),
+            *(Column(f"N = {n}", 3) for n in among),
+        ),
+        tuple(rows),
+        "All rows are ranked, in one group. Bytes are all that is kept of a row: of codes by "
+        "Hamming distance or margins, their bits; by estimates, two factors of 2 bytes more; of "
+        "signs, 4 bytes of their bytes are factors; of RaBitQ, 8; PQ and OPQ have none.",
+    )
+
+
+_Recall = Callable[[int], float]
+
+
+def _rankings(comparison: Comparison, plan: Plan, n_bits: int) -> list[tuple[str, int, _Recall]]:
+    """Of one length: the codes that find most, in three ways, then signs and peers."""
+    plan = replace(plan, estimates=True)
+    lines = [line for line in comparison.lines if line.n_bits == n_bits]
+    hashers = [line for line in lines if line.method in METHODS]
+    found: list[tuple[str, int, _Recall]] = []
+
+    def of(method: str, recall: Callable[[Measured, int], float]) -> _Recall:
+        every = list(comparison.results.seeds(plan.run(method, n_bits), plan.n_seeds))
+        return lambda n: statistics.mean(recall(measured, n) for measured in every)
+
+    if hashers:
+        best = max(hashers, key=lambda line: line.recall)
+        name, size = best.method, best.bytes_a_row
+        found = [
+            (name, size, of(name, Measured.recall)),
+            (name + ASYMMETRIC, size, of(name, Measured.asymmetric_recall)),
+            (name + ESTIMATES, size + 4, of(name, Measured.estimated_recall)),
+        ]
+    return found + [
+        (line.method, line.bytes_a_row, of(line.method, Measured.recall))
+        for line in lines
+        if line.method not in METHODS
+    ]
+
+
+def build_commands(comparison: Comparison, vectors: str, key: str | None = None) -> list[str]:
+    """What makes the index that was measured: a line of Python, and of a shell where it is a file.
+
+    Parameters
+    ----------
+    comparison : what came out
+    vectors : a file, or the name of a set
+    key : of an array or column inside the file
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=100, metric="cosine")
+    >>> found = compare(problem, Plan(("LSH",), (32,), n_seeds=1), Records(None))
+    >>> build_commands(found, "digits")
+    ['densehash.Index.build(densehash.datasets.load("digits").base, metric="cosine", \
+random_state=0)']
+    """
+    metric = comparison.results.identity["metric"]
+    is_file = Path(vectors).exists()
+    of_key = "" if key is None else f", key={json.dumps(key)}"
+    rows = f"open_vectors({json.dumps(vectors)}{of_key})"
+    if not is_file:
+        rows = f"load({json.dumps(vectors)}).base"
+    of_metric = "" if metric == "l2" else f'metric="{metric}", '
+    commands = [
+        f"densehash.Index.build(densehash.datasets.{rows}, {of_metric}random_state={_SEED})"
+    ]
+    if is_file:
+        words = ["densehash", "build", vectors, "-o", f"{Path(vectors).stem}.dh"]
+        words += [] if metric == "l2" else ["--metric", metric]
+        words += [] if key is None else ["--key", key]
+        commands.insert(0, shlex.join(words))
+    return commands
+
+
+def comparison_page(
+    comparison: Comparison, plan: Plan, command: str, commands: Sequence[str] = ()
+) -> Page:
     """The comparison as a report.
+
+    Parameters
+    ----------
+    comparison, plan : what came out of what
+    command : that made it
+    commands : to copy: what :func:`build_commands` returned
 
     Examples
     --------
@@ -283,20 +501,39 @@ def comparison_page(comparison: Comparison, plan: Plan, command: str) -> Page:
             Study("query", "", "Hashing one query", "bits", "query", plan.methods, plan.bits),
         ]
     figures: list[Figure] = []
+    among = [n for n in CANDIDATES if comparison.k <= n <= identity["rows"]]
+    by_bytes = tuple(
+        Figure(
+            f"bytes-{slug(str(identity['set']))}-{n_bits}",
+            f"{n_bits} bits: three rankings of the best codes, signs and peers",
+            "candidates",
+            f"recall of the {comparison.k} nearest",
+            tuple(
+                Series(name, tuple(among), tuple(recall(n) for n in among))
+                for name, _, recall in _rankings(comparison, plan, n_bits)
+            ),
+            log_x=True,
+        )
+        for n_bits in plan.bits
+        if _rankings(comparison, plan, n_bits)
+    )
     for study in studies:
-        figure = draw(study, results, plan)
+        figure = draw(study, results, replace(plan, estimates=True))
         if figure is not None:
             name = f"{figure.name}-{study.bits[0]}" if study.x == "candidates" else figure.name
             figures.append(replace(figure, name=name))
+    first, *others = advice(comparison)
     sections = [
-        Section("The ranking", (comparison_table(comparison),), " ".join(advice(comparison))),
+        Section("What to take", (_built_table(comparison),), "\n\n".join([first, *commands])),
+        Section("Rankings, by bytes a row", (ranking_table(comparison, plan), *by_bytes)),
+        Section("Codes", (comparison_table(comparison),), " ".join(others)),
         Section("The figures", tuple(figures)),
     ]
     return Page(
         f"Which hasher for {identity['set']}",
         tuple(sections),
         f"{identity['rows']:,} × {identity['features']} rows, {identity['queries']:,} queries, "
-        f"metric {identity['metric']}. Hamming candidates are re-ranked by their vectors.",
+        f"metric {identity['metric']}. Candidates are re-ranked by their vectors.",
         {
             **{f"left out: {name}": why for name, why in comparison.refused.items()},
             **facts(plan, command, machines([results], plan)),

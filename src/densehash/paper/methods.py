@@ -9,7 +9,7 @@ from densehash.errors import InputError
 from densehash.hashers import Hasher
 from densehash.hashers.registry import hasher_named
 
-__all__ = ["BEYOND", "COSTS", "METHODS", "PAPER", "PEERS", "check_methods", "make_hasher"]
+__all__ = ["BEYOND", "COSTS", "METHODS", "PAPER", "PEERS", "SIGNS", "check_methods", "make_hasher"]
 
 PAPER = ("LSH", "KLSH", "SIKH", "PCAH", "SpH", "AGH", "DSH")
 """The seven that the paper compares, in its order."""
@@ -19,10 +19,23 @@ BEYOND = ("DSH contrast", "ITQ", "Refined(DSH)", "Refined(ITQ)")
 
 METHODS = PAPER + BEYOND
 
-PEERS = ("faiss LSH", "faiss PQ", "faiss RaBitQ")
+PEERS = ("faiss LSH", "faiss PQ", "faiss OPQ", "faiss RaBitQ")
 """Codes of another library, at the same bytes a row: see :mod:`densehash.paper.peers`."""
 
-COSTS = {"AGH": 8, "ITQ": 6, "KLSH": 5, "SpH": 2, "Refined(DSH)": 30, "Refined(ITQ)": 36}
+SIGNS = "signs"
+"""The sketch of an index, with factors at the same bytes a row: it is no hasher, see
+:mod:`densehash.index.sketches.signs`."""
+
+COSTS = {
+    "AGH": 8,
+    "ITQ": 6,
+    "KLSH": 5,
+    "SpH": 2,
+    "Refined(DSH)": 30,
+    "Refined(ITQ)": 36,
+    "faiss OPQ": 30,
+    "signs": 3,
+}
 """How long a run takes, roughly, beside one of LSH: for the time left only."""
 
 
@@ -57,9 +70,10 @@ def check_methods(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     Traceback (most recent call last):
         ...
     densehash.errors.InputError: there is no method 'DHS'; the methods are LSH, KLSH, SIKH, PCAH, \
-SpH, AGH, DSH, DSH contrast, ITQ, Refined(DSH), Refined(ITQ), faiss LSH, faiss PQ, faiss RaBitQ
+SpH, AGH, DSH, DSH contrast, ITQ, Refined(DSH), Refined(ITQ), faiss LSH, faiss PQ, faiss OPQ, \
+faiss RaBitQ, signs
     """
-    known = {name.lower(): name for name in (*METHODS, *PEERS)}
+    known = {name.lower(): name for name in (*METHODS, *PEERS, SIGNS)}
     for name in names:
         if name.strip().lower() not in known:
             raise InputError(

@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash import asymmetric, hamming
+from densehash import asymmetric, estimates, hamming
 from densehash.metrics import average_precision
 from densehash.paper.problem import Problem
 
-__all__ = ["rank_by_hamming", "rank_by_margins", "rank_by_tables", "rank_summary"]
+__all__ = [
+    "rank_by_distances",
+    "rank_by_hamming",
+    "rank_by_margins",
+    "rank_by_tables",
+    "rank_summary",
+]
 
 _Arrays = dict[str, NDArray[Any]]
+
+_N_LEVELS = 16384
+_BLOCK = 1 << 24  # distances at once
 
 
 def rank_by_hamming(
@@ -72,6 +81,37 @@ def rank_by_tables(
     ['before', 'level', 'precision']
     """
     return _rank(partial(asymmetric.table_histogram, tables), codes, problem)
+
+
+def rank_by_distances(
+    distances_of: Callable[[NDArray[Any]], NDArray[np.float32]], problem: Problem
+) -> _Arrays:
+    """By any distances.
+
+    Parameters
+    ----------
+    distances_of : called with some of ``problem.asked``; returns their distances to all rows
+    problem : what is ranked
+
+    Examples
+    --------
+    >>> from densehash.datasets import load
+    >>> problem = Problem.of(load("digits"), n_queries=50)
+    >>> found = rank_by_distances(lambda some: np.ones((len(some), 1747), np.float32), problem)
+    >>> found["level"][0, 0]
+    np.int64(1747)
+    """
+    parts = []  # of one query each: thousands of counts, three times over
+    step = max(1, _BLOCK // len(problem.base))
+    for start in range(0, len(problem.asked), step):
+        distances = distances_of(problem.asked[start : start + step])
+        for query, found in enumerate(estimates.levels(distances, _N_LEVELS), start):
+            every, relevant, near = (
+                np.bincount(chosen, minlength=_N_LEVELS)[np.newaxis]
+                for chosen in (found, found[problem.relevant[query]], found[problem.near[query]])
+            )
+            parts.append(rank_summary(every, relevant, near))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _rank(histogram: Callable[..., Any], codes: NDArray[np.uint8], problem: Problem) -> _Arrays:

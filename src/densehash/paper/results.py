@@ -64,6 +64,11 @@ class Measured:
         return int(self._record["bytes"])
 
     @property
+    def bytes_for_estimates(self) -> int:
+        """Bytes of a code and of its two factors."""
+        return int(self._record["bytes_for_estimates"])
+
+    @property
     def fit_seconds(self) -> float:
         """Training time, as the paper has it."""
         return float(self._record["seconds"]["fit"])
@@ -107,6 +112,10 @@ class Measured:
         """The same, where candidates are ranked by the query's margins."""
         return _share_before(self._asymmetrically_ranked, n_candidates)
 
+    def estimated_recall(self, n_candidates: int) -> float:
+        """The same, where candidates are ranked by estimates from the codes."""
+        return _share_before(self._ranked_by_estimates, n_candidates)
+
     @cached_property
     def _ranked(self) -> _Ranked:
         if "before" in self._record["arrays"]:
@@ -118,6 +127,10 @@ class Measured:
     @cached_property
     def _asymmetrically_ranked(self) -> _Ranked:
         return self._array("asymmetric_before"), self._array("asymmetric_level")
+
+    @cached_property
+    def _ranked_by_estimates(self) -> _Ranked:
+        return self._array("estimates_before"), self._array("estimates_level")
 
 
 _Ranked = tuple[NDArray[Any], NDArray[Any]]

@@ -12,19 +12,29 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.random import RandomState
+
+from densehash import estimates
 from densehash.errors import InputError
 from densehash.hashers import Hasher
-from densehash.paper.methods import PEERS, make_hasher
+from densehash.index.kinds import Flat
+from densehash.index.sketches import Signs
+from densehash.index.sketches.signs import check_bits
+from densehash.paper.methods import PEERS, SIGNS, make_hasher
 from densehash.paper.problem import Problem
-from densehash.paper.rankings import rank_by_hamming, rank_by_margins
+from densehash.paper.rankings import rank_by_distances, rank_by_hamming, rank_by_margins
 from densehash.paper.records import Record, pack_array
 from densehash.parallel import n_threads
+from densehash.rows import Rows
 
-__all__ = ["Run", "machine", "measure"]
+__all__ = ["VERSION", "Run", "machine", "measure"]
 
 _REPEATS = 5  # of hashing the queries, which takes milliseconds
 
-_VERSION = version("densehash")
+VERSION = version("densehash")
+
+_FACTORS = 4  # bytes of a row beside its signs, or beside a code that is ranked by estimates
 
 _Parameter = tuple[str, int | float | str]
 
@@ -35,13 +45,14 @@ class Run:
 
     Attributes
     ----------
-    method : one of METHODS or PEERS
-    n_bits : length of its codes; of a peer, of its bytes a row
+    method : one of METHODS or PEERS, or SIGNS
+    n_bits : length of its codes; of a peer and of signs, of all bytes a row, factors too
     seed : draws whatever it draws
     parameters : names and values of others than its defaults
     n_rows, n_features : it learns from the first ones only; None stands for all
     ranks : whether the database is ranked, too; else times alone are measured
     asymmetric : whether it is also ranked by the margins of the query
+    estimates : whether it is also ranked by estimates from its codes
     """
 
     method: str
@@ -52,6 +63,7 @@ class Run:
     n_features: int | None = None
     ranks: bool = True
     asymmetric: bool = False
+    estimates: bool = False
 
     def hasher(self) -> Hasher:
         """The hasher, not fitted."""
@@ -82,15 +94,18 @@ class Run:
             "learns_features": self.n_features,
             "ranks": self.ranks,
             "asymmetric": self.asymmetric,
-            "version": _VERSION,
+            "estimates": self.estimates,
+            "version": VERSION,
         }
 
 
 @cache
 def _every_parameter(method: str, changed: tuple[_Parameter, ...]) -> dict[str, object]:
-    """All parameters of a method; a peer has none, and no chance either."""
+    """All parameters of a method; a peer has none, and no chance either; signs have chance."""
     if method in PEERS:
         return {}
+    if method == SIGNS:
+        return {"random_state": None}
     every = make_hasher(method, 1, parameters=dict(changed)).get_params()
     return {name: _plain(value) for name, value in every.items()}
 
@@ -134,6 +149,8 @@ def measure(problem: Problem, run: Run) -> Record:
             from densehash.paper import peers  # noqa: PLC0415  an extra
 
             return {**record, **peers.measure(problem, run.method, run.n_bits)}
+        if run.method == SIGNS:
+            return {**record, **_measure_signs(problem, run)}
         return {**record, **_measure_hasher(problem, run)}
     except InputError as error:
         return {**record, "refused": str(error)}
@@ -188,5 +205,51 @@ def _measure_hasher(problem: Problem, run: Run) -> Record:
     if run.asymmetric:
         found = rank_by_margins(hasher.project(asked), codes, problem)
         arrays |= {f"asymmetric_{name}": array for name, array in found.items()}
+    if run.estimates:
+        estimator = estimates.learn(codes, vectors)
+        factors = estimator.factors(codes, vectors)
+        found = rank_by_distances(lambda some: estimator.distances(some, codes, factors), problem)
+        arrays |= {f"estimates_{name}": array for name, array in found.items()}
+        record["bytes_for_estimates"] = codes.shape[1] + _FACTORS
     record["arrays"] = {name: pack_array(array) for name, array in arrays.items()}
     return record
+
+
+def _measure_signs(problem: Problem, run: Run) -> Record:
+    """Signs of one group: as peers have them, which know of no groups either."""
+    n_signs = run.n_bits - 8 * _FACTORS
+    if run.n_bits % 8 or n_signs < 8:
+        raise InputError(
+            f"signs are whole bytes, and {8 * _FACTORS} bits of factors, got {run.n_bits} bits in "
+            "all"
+        )
+    check_bits(n_signs)
+    rows = Rows(problem.vectors)
+    started = time.perf_counter()
+    sketch = Signs.learn(
+        rows, Flat(), n_bits=n_signs, metric="l2", random_state=RandomState(run.seed)
+    )
+    fitted = time.perf_counter()
+    parts = list(rows.map(lambda block, _: sketch.encode(block, None), width=n_signs))
+    encoded = time.perf_counter()
+    relative = np.ascontiguousarray(problem.asked - sketch.model.shift, np.float32)
+    query_seconds = []
+    for _ in range(_REPEATS):
+        begun = time.perf_counter()
+        sketch.model.of_rows.products(relative)
+        query_seconds.append(time.perf_counter() - begun)
+    codes, factors = (
+        np.concatenate([part[name] for part in parts]) for name in ("codes", "factors")
+    )
+    decoder = sketch.model.of_rows
+    # (α − ⟨s, G q⟩) / β is |r|² − 2 f ⟨s, G q⟩, with one group around the mean.
+    alphas, betas = (factors * np.array([decoder.alpha, decoder.beta], np.float32)).T
+    kept = np.stack([np.sqrt(np.maximum(alphas / betas, 0)), 0.5 / betas], axis=1)
+    center = sketch.model.shift.astype(np.float64)
+    estimator = estimates.Estimator(decoder.matrix, np.zeros_like(sketch.model.shift), center, 1.0)
+    arrays = rank_by_distances(lambda some: estimator.distances(some, codes, kept), problem)
+    return {
+        "seconds": {"fit": fitted - started, "encode": encoded - fitted, "queries": query_seconds},
+        "bytes": codes.shape[1] + _FACTORS,
+        "arrays": {name: pack_array(array) for name, array in arrays.items()},
+    }

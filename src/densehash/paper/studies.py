@@ -118,6 +118,7 @@ class Plan:
     n_seeds : how many seeds; the spread over them is shown
     parts : parts of the report that are made
     n_steps : of Refined; None leaves its default
+    estimates : whether hashers are also ranked by estimates from their codes
     """
 
     methods: tuple[str, ...] = METHODS
@@ -125,6 +126,7 @@ class Plan:
     n_seeds: int = 3
     parts: tuple[str, ...] = PARTS
     n_steps: int | None = None
+    estimates: bool = False
 
     def parameters(self, method: str) -> tuple[tuple[str, int], ...]:
         """What a method gets beside its defaults."""
@@ -138,6 +140,7 @@ class Plan:
             n_bits,
             parameters=self.parameters(method),
             asymmetric=method in METHODS,
+            estimates=self.estimates and method in METHODS,
         )
 
     def lengths(self, study: Study) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["ASYMMETRIC", "KNOWN", "THEMES", "Look", "looks_of"]
+__all__ = ["ASYMMETRIC", "ESTIMATES", "KNOWN", "THEMES", "Look", "looks_of"]
 
 THEMES = {
     "light": {
@@ -39,7 +39,11 @@ THEMES = {
 ASYMMETRIC = ", asymmetric"
 """Ends the name of a method that is ranked by its margins: as the method, but hollow and dotted."""
 
+ESTIMATES = ", estimates"
+"""Ends the name of one that is ranked by estimates from its codes: hollow, with long dashes."""
+
 _DOTTED = (1.5, 2.5)
+_LONG_DASHES = (16, 3)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ _STAR = (
 _SPARK = "M0,-1.4L0.42,-0.42L1.4,0L0.42,0.42L0,1.4L-0.42,0.42L-1.4,0L-0.42,-0.42Z"
 _HEXAGON = "M-1.05,0L-0.52,-0.91L0.52,-0.91L1.05,0L0.52,0.91L-0.52,0.91Z"
 _HOURGLASS = "M-0.9,-1.05L0.9,-1.05L0.28,0L0.9,1.05L-0.9,1.05L-0.28,0Z"
+_BAR = "M-0.45,-1.2L0.45,-1.2L0.45,1.2L-0.45,1.2Z"
+_PENTAGON = "M0,-1.1L1.05,-0.34L0.65,0.89L-0.65,0.89L-1.05,-0.34Z"
 _BOWTIE = "M-1.05,-0.9L0,-0.28L1.05,-0.9L1.05,0.9L0,0.28L-1.05,0.9Z"
 
 KNOWN = {
@@ -99,8 +105,10 @@ KNOWN = {
     "ITQ": Look("#6688ff", "#799cff", _SQUARE, (12, 2), 1.8),
     "Refined(DSH)": Look("#15171c", "#f4f5fa", _STAR, (), 2.4),
     "Refined(ITQ)": Look("#1f00b7", "#9a56fd", _SPARK, (14, 2, 3, 2), 2.2),
+    "signs": Look("#721d0c", "#a1f4a8", _BAR, (), 2.6),
     "faiss LSH": Look("#2f81b7", "#457eab", _LEFT, (3, 3)),
     "faiss PQ": Look("#087624", "#b5b624", _HOURGLASS, (9, 2, 1, 2, 1, 2)),
+    "faiss OPQ": Look("#440452", "#5c691f", _PENTAGON, (9, 2, 3, 2)),
     "faiss RaBitQ": Look("#5b2779", "#dbaaf9", _BOWTIE, (3, 2, 6, 2)),
 }
 """The looks of the methods that have a name of their own here."""
@@ -109,6 +117,7 @@ KNOWN = {
 _OTHERS = [
     *("DSH", "Refined(ITQ)", "faiss PQ", "DSH contrast", "SpH", "ITQ", "PCAH", "AGH"),
     *("SIKH", "KLSH", "faiss LSH", "LSH", "faiss RaBitQ", "Refined(DSH)"),
+    *("signs", "faiss OPQ"),
 ]
 
 
@@ -121,7 +130,7 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
     Returns
     -------
-    the looks in the same order; beyond 28 names they are taken a second time
+    the looks in the same order; beyond 32 names they are taken a second time
 
     Examples
     --------
@@ -151,8 +160,11 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 def _known(name: str) -> Look | None:
     if name in KNOWN:
         return KNOWN[name]
-    method = name.removesuffix(ASYMMETRIC)
-    return _asymmetric(KNOWN[method]) if name != method and method in KNOWN else None
+    for suffix, dash in ((ASYMMETRIC, _DOTTED), (ESTIMATES, _LONG_DASHES)):
+        method = name.removesuffix(suffix)
+        if name != method and method in KNOWN:
+            return replace(KNOWN[method], hollow=True, dash=dash)
+    return None
 
 
 def _asymmetric(look: Look) -> Look:

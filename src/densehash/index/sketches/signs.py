@@ -45,8 +45,8 @@ _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
-def n_bits_for(n_features: int, *, second: bool = False) -> int:
-    """How many signs suit rows of so many features; a second sketch makes up for fewer.
+def n_bits_for(n_features: int) -> int:
+    """How many signs suit rows of so many features.
 
     Examples
     --------
@@ -326,11 +326,15 @@ class Signs(Sketch):
             segment.vectors is None
             or len(segment.removed)
             or k > len(segment.ids)
-            or queries.dtype != np.float32
             or queries.ndim != 2
+            or len(queries) == 0
             or queries.shape[1] != len(self.model.shift)
             or not queries.flags.c_contiguous
-            or not is_fine(queries)
+            or not (
+                is_fine(queries)
+                if queries.dtype == np.float32
+                else queries.itemsize == 1 and queries.dtype == segment.vectors.dtype
+            )
         ):
             return None
         found = _searched(self._searcher(segments, exact=True), queries, k, reach, None, n_threads)
@@ -377,11 +381,15 @@ class Signs(Sketch):
         own: NDArray[np.int64] | None = None,
     ) -> tuple[Reach, ...]:
         """How far a search must look to find some shares of the nearest rows."""
-        masks = _masks([segment.live for segment in segments], segments)
-        searcher = self._searcher(segments, exact=exact)
-        queries = _compared(queries, segments, exact=exact and not self.scaled)
         return calibrated(
-            self.model, searcher, queries, truth, recalls, k=k, own=own, allowed=masks
+            self.model,
+            self._searcher(segments, exact=exact),
+            _compared(queries, segments, exact=exact and not self.scaled),
+            truth,
+            recalls,
+            k=k,
+            own=own,
+            allowed=_masks([segment.live for segment in segments], segments),
         )
 
     def _searcher(self, segments: Sequence[Segment], *, exact: bool) -> _native.Signs:
