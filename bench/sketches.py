@@ -166,7 +166,7 @@ class Kept(NamedTuple):
 
     @property
     def signs(self) -> Floats:
-        return inside._signs_of(self.codes)
+        return inside.signs_of(self.codes)
 
 
 def of_lengths(r: Floats, y: Floats) -> Floats:

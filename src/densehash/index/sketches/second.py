@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,8 @@ class SecondDecoder:
         """The same from products (n, m)."""
         lengths = _lengths(products, self.weights)[:, np.newaxis]
         half = np.ldexp(np.float32(1), self.bits.astype(np.int32) - 1)
-        levels = np.clip(np.floor(products / (lengths * self.steps)), -half, half - 1)
+        with np.errstate(over="ignore"):  # where a step is next to nothing
+            levels = np.clip(np.floor(products / lengths / self.steps), -half, half - 1)
         values = (levels + np.float32(0.5)) * self.steps
         whole = (levels + half).astype(np.uint8)
         signs = whole[:, self.numbers] >> self.places & 1
@@ -247,7 +249,7 @@ def _variances(products: Floats, weights: Floats) -> Floats:
 def _bits_for(worth: Floats, n_bits: int) -> NDArray[np.int64]:
     """Bits of each product: one after the other goes to where it takes away the most."""
     bits = np.zeros(len(worth), np.int64)
-    gains = [before - after for before, after in zip(_LEFT, _LEFT[1:], strict=False)] + [-1.0]
+    gains = [*(before - after for before, after in pairwise(_LEFT)), -1.0]
     now = np.maximum(worth.astype(np.float64), _TINY) * gains[0]
     for _ in range(n_bits):
         at = int(now.argmax())

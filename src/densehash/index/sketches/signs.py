@@ -406,9 +406,7 @@ class Signs(Sketch):
                 scales = one.columns["scales"].reshape(-1)
             vectors = one.kept if exact else None
             parts.append(
-                entries.Segment(
-                    _entries_of(one), one.n_rows, vectors, None, first, second, scales
-                )
+                entries.Segment(_entries_of(one), one.n_rows, vectors, None, first, second, scales)
             )
             first += one.n_rows
         searcher = self.model.searcher(parts)
