@@ -45,8 +45,8 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
                         find_dots(kernels_named("").name)};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
-  static_assert(sizeof(Lengths) == 3 * sizeof(float));
-  const Output<float> lengths(Numpy::empty, n, size_t{3});
+  static_assert(sizeof(Lengths) == 4 * sizeof(float));
+  const Output<float> lengths(Numpy::empty, n, size_t{4});
   without_lock(n_threads, [&](Control& control) {
     encode_signs(decoder, residuals, sweeps, control, codes.data,
                  reinterpret_cast<Lengths*>(lengths.data));
@@ -139,11 +139,34 @@ class Signs {
                                                          model_.width, model_.metric);
   }
 
+  // Before segments with such a sketch are added.
+  void set_second(const Matrix& directions, const Input<uint32_t, 1>& numbers,
+                  const Input<float, 1>& halves) {
+    expect(segments_.empty(), "the second sketch comes before segments");
+    expect(directions.shape(1) == model_.width, "the directions have a wrong shape");
+    expect(numbers.shape(0) > 0 && numbers.shape(0) % 8 == 0 &&
+               halves.shape(0) == numbers.shape(0),
+           "the bits of a second sketch have a wrong shape");
+    for (size_t i = 0; i < numbers.shape(0); ++i)
+      expect(numbers.data()[i] < directions.shape(0), "a number is beyond the last direction");
+    second_ = {directions.data(), numbers.data(), halves.data(), directions.shape(0),
+               numbers.shape(0)};
+    kept_.push_back(nb::make_tuple(directions, numbers, halves));
+  }
+
   void add(const Bytes& blocks, const Positions& limits, const Input<uint32_t, 1>& rows,
            const std::optional<Vectors>& vectors, const Ranks& ranks, size_t n_rows,
-           int64_t first) {
-    SignSegment segment{blocks.data(), limits.data(), rows.data(), rows.shape(0), n_rows,
-                        Values::none,  nullptr,       nullptr,     nullptr,       first};
+           int64_t first, const std::optional<Input<float, 1>>& scales,
+           const std::optional<Bytes>& second,
+           const std::optional<Input<uint32_t, 1>>& second_factors) {
+    SignSegment segment{};
+    segment.blocks = blocks.data();
+    segment.limits = limits.data();
+    segment.rows = rows.data();
+    segment.n_entries = rows.shape(0);
+    segment.n_rows = n_rows;
+    segment.values = Values::none;
+    segment.first = first;
     expect(bits_of(blocks) == model_.bits, "the blocks have a wrong shape");
     expect(blocks.shape(0) * kBlock >= segment.n_entries, "there are not so many blocks");
     expect(limits.shape(0) == model_.n_groups + 1, "the limits have a wrong shape");
@@ -157,8 +180,25 @@ class Signs {
       expect(ranks->shape(0) == n_rows, "the ranks have a wrong shape");
       segment.ranks = ranks->data();
     }
+    if (scales) {
+      expect(segment.values == Values::int8, "scales are of vectors of int8");
+      expect(scales->shape(0) == n_rows, "the scales have a wrong shape");
+      segment.scales = scales->data();
+    }
+    if (second) {
+      expect(second_.bits > 0 && second_factors.has_value(), "the second sketch is not whole");
+      expect(second->shape(0) == n_rows && 8 * second->shape(1) == second_.bits,
+             "the second sketch has a wrong shape");
+      expect(second_factors->shape(0) == n_rows,
+             "the factors of the second sketch have a wrong shape");
+      expect(segment.n_entries == n_rows, "rows with a second sketch lie in one group");
+      segment.second_model = &second_;
+      segment.second = second->data();
+      segment.second_factors = second_factors->data();
+    }
     segments_.push_back(segment);
     kept_.push_back(nb::make_tuple(blocks, limits, rows, vectors, ranks));
+    kept_.push_back(nb::make_tuple(scales, second, second_factors));
   }
 
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
@@ -219,6 +259,7 @@ class Signs {
   Matrix centers_;
   std::vector<int8_t> matrix_;
   SignModel model_{};
+  SecondModel second_{};
   std::vector<SignSegment> segments_;
   std::vector<nb::object> kept_;
 };
@@ -237,8 +278,10 @@ void bind_signs(nb::module_& module) {
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
                     const Input<int8_t, 2>&, const Input<float, 1>&, float, float>(),
            "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "alpha"_a, "beta"_a)
+      .def("set_second", &Signs::set_second, "directions"_a, "numbers"_a, "halves"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
-           "ranks"_a.none(), "n_rows"_a, "first"_a)
+           "ranks"_a.none(), "n_rows"_a, "first"_a, "scales"_a.none() = nb::none(),
+           "second"_a.none() = nb::none(), "second_factors"_a.none() = nb::none())
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a);
 }

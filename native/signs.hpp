@@ -40,6 +40,7 @@ struct Lengths {
   float residual;  // |r|²
   float decoded;   // |y|², y = s G
   float center;    // <y, c>
+  float product;   // <y, r>
 };
 
 // out: (count, bits), the products of rows (count, width) with a matrix (width, bits), bits a
@@ -126,6 +127,15 @@ struct SignModel {
   Units units;
 };
 
+// A second sketch, of what the first leaves over: row l of its decoder is
+// halves[l] * directions[numbers[l]].
+struct SecondModel {
+  const float* directions;  // (count, width)
+  const uint32_t* numbers;  // (bits,), each below count
+  const float* halves;      // (bits,)
+  size_t count, bits;       // bits are a multiple of 8
+};
+
 enum class Values { none, float32, float16, uint8, int8 };
 
 // The entries of group i lie at limits[i]..limits[i + 1]. The arrays may come from a damaged file:
@@ -140,6 +150,10 @@ struct SignSegment {
   const uint32_t* ranks;   // of each row, its place in the order of ties; nullptr: its number
   const uint8_t* allowed;  // by rank, whether a row may be found; nullptr: all may
   int64_t first;           // added to its rows' numbers
+  const float* scales;     // (rows,), what 1 stands for in vectors of int8; nullptr: 1
+  const SecondModel* second_model;  // nullptr: there is no second sketch
+  const uint8_t* second;            // (rows, bits / 8)
+  const uint32_t* second_factors;   // (rows,): two numbers, each the upper half of a float's bits
 };
 
 struct SignSettings {

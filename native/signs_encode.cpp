@@ -198,6 +198,8 @@ void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t swe
           product(signs, products.data(), bits) - product(signs, left.data(), bits);
       lengths[first + r].center =
           product(signs, residuals.products + residuals.labels[first + r] * bits, bits);
+      lengths[first + r].product =
+          std::sqrt(lengths[first + r].residual) * product(signs, products.data(), bits);
     }
   });
 }

@@ -28,7 +28,8 @@ constexpr float kEverything = 1e30f;
 // An entry that may be one of the nearest.
 struct Candidate {
   float estimate, least;  // less what it may be off
-  uint32_t segment, row;  // first its entry, which is where its number is read from
+  uint32_t segment, entry;
+  uint32_t row;  // first its entry, which is where its number is read from
 };
 
 struct Found {
@@ -108,7 +109,7 @@ class Searcher {
       : kernels_(kernels), model_(model), segments_(segments), settings_(settings),
         near_(model) {
     for (const SignSegment& segment : segments) {
-      exact_.push_back(exact_of(model.metric, queries, segment, model.width));
+      exact_.push_back(exact_of(model, queries, segment));
       has_twins_ |= segment.n_entries > segment.n_rows;
     }
   }
@@ -284,7 +285,8 @@ class Searcher {
            if (!(least < bounds[i])) return;
            __builtin_prefetch(segment.rows + entry);
            answers[i]->waiting.push_back(
-               {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry)});
+               {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry),
+                static_cast<uint32_t>(entry)});
          });
     for (size_t i = 0; i < n; ++i) {
       std::vector<Candidate>& waiting = answers[i]->waiting;
@@ -363,7 +365,7 @@ class Searcher {
     if (has_twins_ && !answer.seen.add(uint64_t{candidate.segment} << 32 | row)) return;
     ++answer.effort.vectors;
     const Exact* exact = exact_[candidate.segment].get();
-    const float distance = exact ? exact->distance(row) : from_estimate(candidate.estimate);
+    const float distance = exact ? exact->distance(row, candidate.entry) : from_estimate(candidate.estimate);
     const bool is_full = best.size() == settings_.k;
     if (is_full && distance > best.front().distance) return;
     const Found found{distance, segment.first + static_cast<int64_t>(rank(segment, row)),

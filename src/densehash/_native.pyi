@@ -147,6 +147,12 @@ class Signs:
         alpha: float,
         beta: float,
     ) -> None: ...
+    def set_second(
+        self,
+        directions: NDArray[np.float32],
+        numbers: NDArray[np.uint32],
+        halves: NDArray[np.float32],
+    ) -> None: ...
     def add(
         self,
         blocks: NDArray[np.uint8],
@@ -160,6 +166,9 @@ class Signs:
         ranks: NDArray[np.uint32] | None,
         n_rows: int,
         first: int,
+        scales: NDArray[np.float32] | None = None,
+        second: NDArray[np.uint8] | None = None,
+        second_factors: NDArray[np.uint32] | None = None,
     ) -> None: ...
     def search(
         self,

@@ -107,6 +107,7 @@ def empty_state(
     vector_type: str | None,
     random_state: int | RandomState | None,
     verbose: int,
+    scaled: bool = False,
 ) -> State:
     """All that is learnt before the first row is kept: an index of no rows.
 
@@ -118,6 +119,7 @@ def empty_state(
     sketch, hasher, n_bits, kind, metric, random_state, verbose : as in
         :meth:`densehash.Index.build`
     id_type, vector_type : in which ids and vectors are kept
+    scaled : whether signs go with vectors in whole numbers, with a scale for each row
 
     Examples
     --------
@@ -144,7 +146,14 @@ def empty_state(
                 "sketch='codes'"
             )
         where, made, reason = _signs_for(
-            kind, rows_of(hashed), n_bits, options=options, metric=metric, random_state=random_state
+            kind,
+            rows_of(hashed),
+            n_bits,
+            options=options,
+            metric=metric,
+            random_state=random_state,
+            second=vector_type is None,
+            scaled=scaled,
         )
     else:
         learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
@@ -163,6 +172,8 @@ def _signs_for(
     options: Mapping[str, int | None],
     metric: str,
     random_state: int | RandomState | None,
+    second: bool,
+    scaled: bool,
 ) -> tuple[Kind, Signs, str]:
     """A kind of index, the signs that rows are kept as, and why."""
     check_choice(kind, "kind", ("auto", *KINDS))
@@ -188,7 +199,13 @@ def _signs_for(
         old = where.centers
         where = Grouped(Centers(old.centers, old.shift.astype(np.float32).astype(np.float64)))
     made = Signs.learn(
-        rows, where, n_bits=bits, metric=metric, random_state=check_chance(random_state)
+        rows,
+        where,
+        n_bits=bits,
+        metric=metric,
+        random_state=check_chance(random_state),
+        second=second,
+        scaled=scaled,
     )
     if n_bits is None:
         reason += f"; {bits} bits of signs, as suits {rows.n_features} features"

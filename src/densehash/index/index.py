@@ -175,6 +175,7 @@ class Index:
                 vector_type=vector_type,
                 random_state=random_state,
                 verbose=int(shown),
+                scaled=vector_type == "int8" and vectors.dtype.kind == "f",
             )
             whole = with_rows(empty, vectors, names, int(shown), place=place)
             return measured(whole, vectors, names, random_state, verbose=shown)

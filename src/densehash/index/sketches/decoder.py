@@ -14,6 +14,7 @@ way from −2 ⟨q, c⟩, with α = 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from densehash.hashers.itq import random_rotation
 from densehash.locks import cached_property
 from densehash.parallel import n_threads, one_blas_thread
 
-__all__ = ["Decoder", "learn_decoder"]
+__all__ = ["Decoder", "learn_decoder", "signs_of"]
 
 _ROUNDS = 2  # of descent and least squares: more change nothing that can be seen
 _SWEEPS_LEARNING = 2
@@ -93,6 +94,8 @@ class Decoder:
         labels: NDArray[np.uint32],
         centers: NDArray[np.float32],
         products: NDArray[np.float32] | None = None,
+        *,
+        nearest: bool = False,
     ) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
         """Signs and factors of rows; they do not depend on the rows beside.
 
@@ -103,6 +106,8 @@ class Decoder:
         labels : uint32 (n,), the group of each row
         centers : float32 (g, d)
         products : what :meth:`products` returns, where encode is called more than once
+        nearest : whether β is |y|² / (2 ⟨y, r⟩), with which y comes nearest to r: it leaves the
+            least to a second sketch. Alone, the other one ranks rows better
 
         Returns
         -------
@@ -112,7 +117,7 @@ class Decoder:
         if products is None:
             products = self.products(centers)
         codes, lengths = self.descend(rows, labels, centers, products, _SWEEPS)
-        return codes, self._factors(lengths)
+        return codes, self._factors(lengths, _nearest_betas if nearest else _betas)
 
     def descend(
         self,
@@ -122,7 +127,7 @@ class Decoder:
         products: NDArray[np.float32],
         sweeps: int,
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Signs, and what factors are made of: |r|², |y|² and ⟨y, c⟩, float32 (n, 3).
+        """Signs, and what factors are made of: |r|², |y|², ⟨y, c⟩, ⟨y, r⟩: float32 (n, 4).
 
         The parameters are those of :meth:`encode`; each sign may flip ``sweeps`` times.
         """
@@ -138,9 +143,13 @@ class Decoder:
             n_threads(),
         )
 
-    def _factors(self, lengths: NDArray[np.float32]) -> NDArray[np.int16]:
+    def _factors(
+        self,
+        lengths: NDArray[np.float32],
+        betas_of: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+    ) -> NDArray[np.int16]:
         with np.errstate(over="ignore"):  # of residuals next to nothing
-            betas = np.clip(np.rint(_betas(lengths) / np.float32(self.beta)), 1, _MOST)
+            betas = np.clip(np.rint(betas_of(lengths) / np.float32(self.beta)), 1, _MOST)
         factors = np.zeros((len(lengths), 2), np.int16)
         factors[:, 1] = betas
         if self.metric != "ip":
@@ -188,7 +197,7 @@ def learn_decoder(
         zeros = np.zeros(len(rows), np.uint32)
         for _ in range(_ROUNDS):
             codes, _ = decoder.descend(residuals, zeros, here, products, _SWEEPS_LEARNING)
-            decoder = _in_whole_numbers(_least_squares(_signs_of(codes), residuals), metric)
+            decoder = _in_whole_numbers(_least_squares(signs_of(codes), residuals), metric)
     _, of_rows = decoder.descend(rows, labels, centers, decoder.products(centers), _SWEEPS)
     betas = _betas(of_rows)
     beta = float(betas.min()) / _LEAST_BETA if np.isfinite(betas.min()) else 1.0
@@ -236,6 +245,20 @@ def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.where(np.isnan(betas) | (betas == 0), np.float32(np.inf), betas)
 
 
-def _signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _nearest_betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
+    """|y|² / (2 ⟨y, r⟩); infinite where r is zero, or y points away from it."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        betas = lengths[:, 1] / (2 * lengths[:, 3])
+    return np.where(betas > 0, betas, np.float32(np.inf))
+
+
+def signs_of(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Signs as numbers.
+
+    Examples
+    --------
+    >>> signs_of(np.array([[1]], np.uint8))
+    array([[ 1., -1., -1., -1., -1., -1., -1., -1.]], dtype=float32)
+    """
     signs: NDArray[Any] = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
     return signs * 2 - 1

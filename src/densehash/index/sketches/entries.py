@@ -7,7 +7,7 @@ number of a row. Entries lie by group, in blocks of 32 that run over the limits 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from densehash import _native
 from densehash.errors import FileError
-from densehash.index.sketches.decoder import Decoder, learn_decoder
+from densehash.index.sketches.decoder import Decoder, learn_decoder, signs_of
+from densehash.index.sketches.second import SecondDecoder, packed, rounded
 from densehash.locks import cached_property
 from densehash.parallel import n_threads
 from densehash.source import Source
@@ -27,6 +28,7 @@ __all__ = [
     "ByRow",
     "Entries",
     "NearCenters",
+    "Second",
     "Segment",
     "SignModel",
     "entries_of",
@@ -191,6 +193,20 @@ def rows_of(entries: Entries, n_rows: int) -> ByRow:
     )
 
 
+class Second(NamedTuple):
+    """What a second sketch keeps of rows, each in one group.
+
+    Attributes
+    ----------
+    codes : uint8 (n, n_bits / 8)
+    factors : uint32 (n,), two numbers: to the first estimate comes the one, less the other times
+        ⟨s, H q⟩
+    """
+
+    codes: NDArray[np.uint8]
+    factors: NDArray[np.uint32]
+
+
 class Segment(NamedTuple):
     """Entries beside what else a search needs of their rows.
 
@@ -201,6 +217,8 @@ class Segment(NamedTuple):
     vectors : float32, float16, uint8 or int8 (n_rows, d), or None: then distances are estimates
     ranks : uint32 (n_rows,), the place of each row in the order of ties, or None: its number
     first : added to the numbers of its rows in answers
+    second : without vectors, codes and factors of a second sketch, or None: see :class:`Second`
+    scales : float32 (n_rows,), what 1 stands for in each of the vectors, which are int8; or None
     """
 
     entries: Entries
@@ -208,6 +226,8 @@ class Segment(NamedTuple):
     vectors: NDArray[Any] | None
     ranks: NDArray[np.uint32] | None = None
     first: int = 0
+    second: Second | None = None
+    scales: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +239,7 @@ class SignModel:
     shift : float32 (d,): rows and centres are relative to it
     centers : float32 (g, d)
     decoder : of all rows
+    second : of what it leaves over, or None
 
     Examples
     --------
@@ -236,6 +257,7 @@ class SignModel:
     shift: Floats
     centers: Floats
     decoder: Decoder
+    second: SecondDecoder | None = None
 
     @classmethod
     def learn(
@@ -272,11 +294,73 @@ class SignModel:
         labels : uint32 (n, 1) or (n, 2), the groups of each row
         """
         parts = [
-            self.decoder.encode(rows, np.ascontiguousarray(column), self.centers, self.products)
+            self.decoder.encode(
+                rows,
+                np.ascontiguousarray(column),
+                self.centers,
+                self.products,
+                nearest=self.second is not None,
+            )
             for column in labels.T
         ]
         codes, factors = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
         return ByRow(labels, codes, factors)
+
+    def with_second(self, rows: Floats, labels: NDArray[np.uint32], n_bits: int) -> SignModel:
+        """The same with a second sketch of so many bits, learnt from the rows of the first.
+
+        Parameters
+        ----------
+        rows, labels : as in :meth:`learn`
+        n_bits : a multiple of 8
+        """
+        codes, factors = self.decoder.encode(
+            rows, labels, self.centers, self.products, nearest=True
+        )
+        residuals = rows - self.centers[labels]
+        decoded = signs_of(codes) @ self.decoder.matrix
+        left = residuals - self._factors(factors)[:, np.newaxis] * decoded
+        return replace(self, second=SecondDecoder.learn(residuals, left, n_bits))
+
+    def encode_second(self, rows: Floats, kept: ByRow) -> Second:
+        """What the second sketch keeps of rows, each in one group.
+
+        Parameters
+        ----------
+        rows : float32 (n, d), relative to the shift
+        kept : what :meth:`encode` returned for them
+        """
+        if self.second is None:
+            raise TypeError("there is no second sketch")
+        of_first, of_centers = self._second_products
+        labels = kept.labels[:, 0]
+        signs = signs_of(kept.codes[:, 0])
+        first = self._factors(kept.factors[:, 0])
+        residuals = rows - self.centers[labels]
+        products = self.second.products(residuals)
+        products -= first[:, np.newaxis] * _native.multiply(signs, of_first)[:, : products.shape[1]]
+        codes, second, values = self.second.encode_products(products)
+        second = rounded(2 * second)
+        own = np.zeros(len(rows), np.float32)
+        if self.decoder.metric != "ip":
+            # |r|² + 2 ⟨f y + f₂ y₂, c⟩, less what the first estimate has of it.
+            own += np.einsum("ij,ij->i", residuals, residuals)
+            own += 2 * first * np.einsum("ij,ij->i", signs, self.products[labels])
+            own += second * np.einsum("ij,ij->i", values, of_centers[labels])
+            own -= 2 * first * (kept.factors[:, 0, 0] * np.float32(self.decoder.alpha))
+        return Second(codes, packed(rounded(own), second))
+
+    def _factors(self, factors: NDArray[np.int16]) -> Floats:
+        """The factors f = 1 / (2 β)."""
+        return np.float32(0.5) / (factors[:, 1] * np.float32(self.decoder.beta))
+
+    @cached_property
+    def _second_products(self) -> tuple[Floats, Floats]:
+        """Of the decoder, (n_bits, m to a multiple of 8), and of the centres with directions."""
+        if self.second is None:
+            raise TypeError("there is no second sketch")
+        of_first = _native.multiply(self.decoder.matrix, self.second.panels)
+        return of_first, self.second.products(self.centers)
 
     def entries(self, rows: Floats, labels: NDArray[np.uint32]) -> Entries:
         """Entries of rows, by group and then by row; the parameters are those of :meth:`encode`."""
@@ -303,9 +387,19 @@ class SignModel:
             self.decoder.alpha,
             self.decoder.beta,
         )
+        if self.second is not None:
+            searcher.set_second(self.second.directions, self.second.numbers, self.second.halves)
         for segment in segments:
+            codes, factors = segment.second or (None, None)
             searcher.add(
-                *segment.entries, segment.vectors, segment.ranks, segment.n_rows, segment.first
+                *segment.entries,
+                segment.vectors,
+                segment.ranks,
+                segment.n_rows,
+                segment.first,
+                segment.scales,
+                codes,
+                factors,
             )
         return searcher
 

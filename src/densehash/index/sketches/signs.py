@@ -26,7 +26,8 @@ from densehash.index.segment import Segment
 from densehash.index.sketches import entries
 from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.decoder import Decoder
-from densehash.index.sketches.entries import ByRow, Entries, SignModel
+from densehash.index.sketches.entries import ByRow, Entries, Second, SignModel
+from densehash.index.sketches.second import SecondDecoder, n_second_bits
 from densehash.index.sketches.sketch import Column, Sketch
 from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed
@@ -80,6 +81,7 @@ class Signs(Sketch):
     ----------
     model : what all segments share
     n_copies : entries of a row: in how many groups it lies, 1 or 2
+    scaled : whether vectors are kept as whole numbers with a scale for each row
 
     Examples
     --------
@@ -96,14 +98,22 @@ class Signs(Sketch):
     places_rows: ClassVar[bool] = True
     format_version: ClassVar[int] = 2
 
-    def __init__(self, model: SignModel, n_copies: int) -> None:
-        self.model, self.n_copies = model, n_copies
+    def __init__(self, model: SignModel, n_copies: int, *, scaled: bool = False) -> None:
+        self.model, self.n_copies, self.scaled = model, n_copies, scaled
         # What searches the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
 
     @classmethod
     def learn(
-        cls, rows: Rows, kind: Kind, *, n_bits: int, metric: str, random_state: RandomState
+        cls,
+        rows: Rows,
+        kind: Kind,
+        *,
+        n_bits: int,
+        metric: str,
+        random_state: RandomState,
+        second: bool = False,
+        scaled: bool = False,
     ) -> Signs:
         """The sketch that suits rows.
 
@@ -114,8 +124,11 @@ class Signs(Sketch):
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" or "ip"
         random_state : draws rows to learn from, and a rotation
+        second : whether rows are compared by a second sketch, as no vectors are kept. Then a row
+            lies in one group: what another takes is better spent on that sketch
+        scaled : whether vectors are kept as whole numbers with a scale for each row
         """
-        n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 else 1
+        n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 and not second else 1
         sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
@@ -126,10 +139,12 @@ class Signs(Sketch):
             centers = np.zeros((1, len(shift)), np.float32)
         relative = _relative(sample, shift)
         if n_copies == 2:  # the decoder sees both residuals of a row
-            second = entries.second_groups(relative, labels, centers)
-            relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, second])
+            others = entries.second_groups(relative, labels, centers)
+            relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, others])
         model = SignModel.learn(relative, labels, centers, shift, n_bits, metric, random_state)
-        return cls(model, n_copies)
+        if second:
+            model = model.with_second(relative, labels, n_second_bits(n_bits, relative.shape[1]))
+        return cls(model, n_copies, scaled=scaled)
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -156,29 +171,45 @@ class Signs(Sketch):
             Column("labels", np.uint32, (c,)),
             Column("codes", np.uint8, (c * self.n_bits // 8,)),
             Column("factors", np.int16, (c * 2,)),
+            *self._by_rank,
         )
+
+    @property
+    def _by_rank(self) -> tuple[Column, ...]:
+        """Those that segments hold by row, too."""
+        found: list[Column] = []
+        if self.model.second is not None:
+            found.append(Column("second", np.uint8, (self.model.second.n_bits // 8,)))
+            found.append(Column("second_factors", np.uint32, (1,)))
+        if self.scaled:
+            found.append(Column("scales", np.float32, (1,)))
+        return tuple(found)
 
     @property
     def in_words(self) -> str:
         """How many bits, and in how many groups."""
-        return f"signs of {self.n_bits} bits" + (" in two groups" if self.n_copies == 2 else "")
+        second = self.model.second
+        bits = f"{self.n_bits}" + ("" if second is None else f" and {second.n_bits}")
+        return f"signs of {bits} bits" + (" in two groups" if self.n_copies == 2 else "")
 
     @property
     def about(self) -> Mapping[str, Any]:
         """The length of its codes, and in how many groups a row lies."""
-        return {"bits": self.n_bits, "groups_a_row": self.n_copies}
+        second = 0 if self.model.second is None else self.model.second.n_bits
+        return {"bits": self.n_bits, "second_bits": second, "groups_a_row": self.n_copies}
 
     def settings(self) -> Mapping[str, Any]:
         """The decoder, and what rows are relative to."""
         model = self.model
-        return {
-            "sketch": self.name,
-            "sketch_settings": {
-                "groups_a_row": self.n_copies,
-                "shift": model.shift,
-                "decoder": _content_of(model.decoder),
-            },
+        settings: dict[str, Any] = {
+            "groups_a_row": self.n_copies,
+            "shift": model.shift,
+            "decoder": _content_of(model.decoder),
+            "scaled": self.scaled,
         }
+        if model.second is not None:
+            settings["second"] = model.second.content()
+        return {"sketch": self.name, "sketch_settings": settings}
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Signs:
@@ -197,9 +228,17 @@ class Signs(Sketch):
         if not bool(np.isfinite(shift).all() and np.isfinite(centers).all()):
             raise FileError("the shift or the centers are not finite")
         decoder = _decoder_from(stored["decoder"], n_bits, d, content["metric"])
-        model = SignModel(shift, centers, decoder)
-        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, min(2, len(centers)))
-        return cls(model, n_copies)
+        second = None
+        if "second" in stored:
+            second = SecondDecoder.from_content(stored["second"], d)
+        most = 1 if second is not None else min(2, len(centers))
+        n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, most)
+        scaled = stored["scaled"]
+        if not isinstance(scaled, bool) or (scaled and content["vectors"] != "int8"):
+            raise FileError(f"scaled must be true or false, and true of int8 alone, got {scaled!r}")
+        if (second is not None) and content["vectors"] is not None:
+            raise FileError("an index has vectors or a second sketch, not both")
+        return cls(SignModel(shift, centers, decoder, second), n_copies, scaled=scaled)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -212,7 +251,11 @@ class Signs(Sketch):
             second = entries.second_groups(relative, first, centers, self.model.near)
             labels = np.stack([first, second], axis=1)
         kept = self.model.encode(relative, labels)
-        return self._flat(kept)
+        columns = self._flat(kept)
+        if self.model.second is not None:
+            codes, factors = self.model.encode_second(relative, kept)
+            columns |= {"second": codes, "second_factors": factors[:, np.newaxis]}
+        return columns
 
     def placed(
         self, columns: Mapping[str, NDArray[Any] | Source], put: Put
@@ -222,11 +265,13 @@ class Signs(Sketch):
         blocks = entries.Blocks(columns["codes"], columns["factors"], order, self.n_copies)
         rows = entries.numbers_of(order, self.n_copies)
         parts: tuple[NDArray[Any] | Source, ...] = (blocks, limits, rows)
-        return {name: put(part, name) for name, part in zip(_COLUMNS, parts, strict=True)}
+        placed = {name: put(part, name) for name, part in zip(_COLUMNS, parts, strict=True)}
+        return placed | {one.name: put(columns[one.name], one.name) for one in self._by_rank}
 
     def by_row(self, segment: Segment) -> Mapping[str, NDArray[Any]]:
         """Groups, signs and factors of one row after the other."""
-        return self._flat(entries.rows_of(_entries_of(segment), segment.n_rows))
+        kept = self._flat(entries.rows_of(_entries_of(segment), segment.n_rows))
+        return kept | {one.name: segment.columns[one.name] for one in self._by_rank}
 
     def _flat(self, kept: ByRow) -> dict[str, NDArray[Any]]:
         """Columns of two dimensions."""
@@ -241,7 +286,11 @@ class Signs(Sketch):
         check_stored(rows, "entry_rows", np.uint32, (n,))
         if limits[0] != 0 or limits[-1] != n or bool((limits[1:] < limits[:-1]).any()):
             raise FileError("the limits of groups do not rise from 0 to the number of entries")
-        return dict(zip(_COLUMNS, (blocks, limits, rows), strict=True))
+        found = dict(zip(_COLUMNS, (blocks, limits, rows), strict=True))
+        for one in self._by_rank:
+            check_stored(part[one.name], one.name, one.dtype, (n_rows, *one.shape))
+            found[one.name] = part[one.name]
+        return found
 
     def vectors_of(
         self,
@@ -284,7 +333,9 @@ class Signs(Sketch):
             or not (
                 is_fine(queries)
                 if queries.dtype == np.float32
-                else queries.itemsize == 1 and queries.dtype == segment.vectors.dtype
+                else queries.itemsize == 1
+                and queries.dtype == segment.vectors.dtype
+                and not self.scaled
             )
         ):
             return None
@@ -300,7 +351,7 @@ class Signs(Sketch):
     ) -> Found:
         """The k neighbours of each query, by distance or by estimate."""
         exact = request.rerank == "exact"
-        queries = _compared(asked.vectors, segments, exact=exact)
+        queries = _compared(asked.vectors, segments, exact=exact and not self.scaled)
         searcher = self._searcher(segments, exact=exact)
         reach = EVERYTHING if request.reach is None else request.reach
         look = _Look(segments, searcher, reach, request.allowed, asked.n_threads)
@@ -335,7 +386,7 @@ class Signs(Sketch):
         return calibrated(
             self.model,
             self._searcher(segments, exact=exact),
-            _compared(queries, segments, exact=exact),
+            _compared(queries, segments, exact=exact and not self.scaled),
             truth,
             recalls,
             k=k,
@@ -350,8 +401,15 @@ class Signs(Sketch):
             return there[1]
         parts, first = [], 0
         for one in segments:
+            second, scales = None, None
+            if self.model.second is not None:
+                second = Second(one.columns["second"], one.columns["second_factors"].reshape(-1))
+            if self.scaled and exact:
+                scales = one.columns["scales"].reshape(-1)
             vectors = one.kept if exact else None
-            parts.append(entries.Segment(_entries_of(one), one.n_rows, vectors, None, first))
+            parts.append(
+                entries.Segment(_entries_of(one), one.n_rows, vectors, None, first, second, scales)
+            )
             first += one.n_rows
         searcher = self.model.searcher(parts)
         self._searchers[exact] = segments, searcher
