@@ -351,6 +351,18 @@ def test_too_few_rows_are_all_compared() -> None:
     assert recall_of(index.search(X, 10), X, X) == 1
 
 
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_rows_that_estimates_cannot_tell_apart_are_compared(metric: str) -> None:
+    """Lengths that differ by a factor of thousands: factors of 16 bits say nothing of the short."""
+    rng = np.random.default_rng(0)
+    X = np.exp(3 * rng.standard_normal((1600, 1))) * rng.standard_normal((1600, 8))
+    X, Q = X[:1500].astype(np.float32), X[1500:].astype(np.float32)
+    index = Index.build(X, metric=metric, random_state=0)
+    assert recall_of(index.search(Q, 10), X, Q, metric) >= 0.95
+    assert index.recall is not None
+    assert index.recall >= 0.95
+
+
 def test_an_index_without_vectors_says_what_it_can_find() -> None:
     X, Q = blobs(), blobs(600, seed=1)
     index = build("grouped", X, far=False, keep_vectors=False, n_bits=64)
