@@ -14,6 +14,7 @@ from densehash.index.ids import no_ids, public_ids
 from densehash.index.ordering import Found, order_of
 from densehash.index.question import Question, Request
 from densehash.index.requests import reach_of
+from densehash.index.scaling import scaled
 from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
 from densehash.index.state import State
@@ -380,6 +381,10 @@ def _equal_rows(
     if segment.vectors is None or not asked.has_vectors:
         return state.sketch.equal(segment, positions, asked.prepared, queries)
     as_kept = asked.vectors
+    if state.sketch.scaled:
+        as_kept, scales = scaled(asked.vectors)
+        alike: NDArray[np.bool_] = (segment.vectors[positions] == as_kept[queries]).all(axis=1)
+        return alike & (segment.columns["scales"][positions] == scales[queries])[:, 0]
     if segment.vectors.dtype.kind == "f":
         with np.errstate(over="ignore"):
             as_kept = as_kept.astype(segment.vectors.dtype)

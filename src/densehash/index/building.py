@@ -21,6 +21,7 @@ from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import UnitRows
+from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.sketches import SKETCHES, Codes, Signs, Sketch
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
@@ -300,8 +301,8 @@ def rowset_of(
     >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).columns["codes"].shape
     (4, 1)
     """
-    part = _Part(X, first, len(ids), state.vector_type)
     sketch, kind = state.sketch, state.kind
+    part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
 
     def kept(block: Floats, _: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.integer] | None]:
         groups = kind.labels(block)
@@ -320,6 +321,8 @@ def rowset_of(
                 labels.append(groups)
             advance(stop - start)
             start = stop
+    if part.scales is not None:
+        columns["scales"] = part.scales
     return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None)
 
 
@@ -327,11 +330,19 @@ class _Part(Source):
     """Some of many rows. What is to be kept, and not in memory as such, is put aside when read."""
 
     def __init__(
-        self, X: NDArray[Any] | Source, first: int, n_rows: int, vector_type: str | None
+        self,
+        X: NDArray[Any] | Source,
+        first: int,
+        n_rows: int,
+        vector_type: str | None,
+        *,
+        with_scales: bool,
     ) -> None:
         self.shape, self.dtype = (n_rows, X.shape[1]), X.dtype
         self._rows, self._first, self._type = unmapped(X), first, vector_type
         self._is_there = isinstance(self._rows, np.ndarray) and X.dtype.name == vector_type
+        self._is_there &= not with_scales
+        self.scales = np.ones((n_rows, 1), np.float32) if with_scales else None
         self._aside: NDArray[Any] | None = None
         self._trouble: InputError | None = None
         if vector_type is not None and not self._is_there:
@@ -343,7 +354,9 @@ class _Part(Source):
         start, stop, _ = rows.indices(len(self))
         first = self._first + start
         read = self._rows[first : self._first + stop]
-        if self._aside is not None and self._type is not None and self._trouble is None:
+        if self._aside is not None and self.scales is not None:
+            self._aside[start:stop], self.scales[start:stop] = in_whole_numbers(read)
+        elif self._aside is not None and self._type is not None and self._trouble is None:
             try:
                 self._aside[start:stop] = as_kept(read, self._type, first=first)
             except InputError as error:  # raised later: hashing may find more that is wrong

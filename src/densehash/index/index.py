@@ -133,8 +133,10 @@ class Index:
         metric : "l2", "cosine" or "ip" (the inner product), what searches go by; for "cosine" rows
             are scaled to length one before they are hashed
         keep_vectors : True keeps vectors for exact re-ranking in their own type (float32, float16,
-            uint8, int8; float32 where it is another), a name of one of these keeps them so, and
-            False keeps none
+            uint8, int8; float32 where it is another), and a name of one of these keeps them so.
+            "int8" keeps whole numbers from -128 to 127; of signs also floats, each row with a
+            scale: they lose little. False keeps none: signs then come with a longer sketch, by
+            which rows are compared
         n_groups : for the grouped kind; about 1.3 times the root of n without, and of signs 3 times
         n_tables : for the multi kind; n_bits / log2(n) without
         random_state : of a hasher that is named, and of the groups
@@ -807,7 +809,7 @@ class Index:
 
         Returns
         -------
-        array (m, d) of the type in which they are kept
+        array (m, d) of the type in which they are kept; float32 where whole numbers have scales
 
         Examples
         --------
@@ -821,11 +823,12 @@ class Index:
         where, ranks = locate(state, wanted)
         if bool((where < 0).any()):
             raise InputError(f"id {shown(wanted[int((where < 0).argmax())])!r} is not in the index")
-        found = np.empty((len(wanted), state.sketch.n_features), state.vector_type)
+        dtype = "float32" if state.sketch.scaled else state.vector_type
+        found = np.empty((len(wanted), state.sketch.n_features), dtype)
         for number, segment in enumerate(state.segments):
             here = where == number
             if segment.vectors is not None and here.any():
-                found[here] = segment.vectors[segment.positions_of(ranks[here])]
+                found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
         return found
 
     # --- inside -------------------------------------------------------------------------------

@@ -80,10 +80,10 @@ def measured(
         advance(1)
         others = _without(near, numbers)
         positions, own = (_positions(state, ids, one) for one in (others, numbers))
-        exact = state.vector_type is not None
-        truth = distances_to(state, asked, positions) if exact else positions
+        truth = distances_to(state, asked, positions) if state.is_exact else positions
+        kept = state.vector_type is not None
         reaches = state.sketch.reaches(
-            state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=exact, own=own
+            state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
         )
         advance(1)
     if exact:  # what estimates cannot tell apart is compared

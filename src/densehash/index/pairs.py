@@ -135,7 +135,7 @@ def _questions(
             if segment.vectors is None:
                 vectors = state.sketch.vectors_of(segment, positions)
             else:
-                vectors = segment.vectors[positions]
+                vectors = state.vectors_at(segment, positions)
                 vectors = vectors if vectors.itemsize == 1 else vectors.astype(np.float32)
             yield (
                 segment.ids[ranks],

@@ -105,6 +105,16 @@ class State:
         )
 
     @property
+    def is_exact(self) -> bool:
+        """Whether vectors are kept as they came, or in another type, but not with scales."""
+        return self.vector_type is not None and not self.sketch.scaled
+
+    def vectors_at(self, segment: Segment, positions: NDArray[np.integer]) -> NDArray[Any]:
+        """Kept vectors (m, d); float32 numbers, where they are kept with scales."""
+        vectors: NDArray[Any] = segment.kept[positions]
+        return vectors * segment.columns["scales"][positions] if self.sketch.scaled else vectors
+
+    @property
     def n_live(self) -> int:
         """Rows that are there."""
         return sum(segment.n_live for segment in self.segments)
@@ -131,6 +141,7 @@ class State:
     def in_words(self, n_rows: int) -> str:
         """An index of so many rows, in a line."""
         vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
+        vectors = f"scaled {vectors}" if self.sketch.scaled else vectors
         return (
             f"{self.kind.name}, {n_rows:,} rows, {self.sketch.in_words}, {vectors}, {self.metric}"
         )

@@ -105,16 +105,16 @@ def _by_reach(
 ) -> tuple[Tuning, Settings]:
     """Where distances are estimated: how far to look."""
     allowed = [segment.live for segment in state.segments]
-    exact = state.vector_type is not None
-    how, most = ("exact" if exact else None), 1.0
+    kept, exact = state.vector_type is not None, state.is_exact
+    how, most = ("exact" if kept else None), 1.0
     with steps(2.0, shown=verbose) as begin:
         with begin("comparing", 1.0):
             truth: NDArray[Any]
             if exact:
                 truth = _true_neighbours(state, asked, k).distances
-            else:  # what all estimates tell, and how good that is was measured with the vectors
+            else:  # what all that is kept tells; how good that is was measured with the vectors
                 most = max((reach.expected for reach in state.settings.reaches), default=1.0)
-                found = neighbours_of(state, asked, Request(k, 0, None, allowed, EVERYTHING))
+                found = neighbours_of(state, asked, Request(k, 0, how, allowed, EVERYTHING))
                 firsts = np.cumsum([0, *(segment.n_rows for segment in state.segments[:-1])])
                 truth = np.where(found.there, found.positions + firsts[found.segments], -1)
         with begin("measuring", 1.0):
@@ -125,7 +125,7 @@ def _by_reach(
                 truth,
                 [min(one / most, 1.0) for one in recalls],
                 k=k,
-                exact=exact,
+                exact=kept,
             )
             known = tuple(
                 EVERYTHING._replace(recall=one)

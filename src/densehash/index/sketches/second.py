@@ -37,8 +37,8 @@ _STEPS = (1.5958, 0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308)
 _LEFT = (1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.00349, 0.00104, 0.0003, 0.00009)
 _MOST = len(_STEPS)  # bits of a product
 
-_BYTES = 128  # of a row, with an id of 8 bytes and everything that is not a bit: 20 bytes
-_OTHERS = 20
+_BYTES = 128  # of a row
+_OTHERS = 21  # an id, the number of a row, two times two factors, and less than 1 for the groups
 _A_FEATURE = 4  # bits: more find next to nothing more
 _FEWEST = 64
 _TINY = float(np.finfo(np.float32).tiny)
@@ -50,7 +50,7 @@ def n_second_bits(n_bits: int, n_features: int) -> int:
     Examples
     --------
     >>> n_second_bits(256, 960), n_second_bits(128, 100)
-    (608, 400)
+    (600, 400)
     """
     room = max(8 * (_BYTES - _OTHERS) - n_bits, _FEWEST)
     return min(room, -(-_A_FEATURE * n_features // 8) * 8)

@@ -69,6 +69,8 @@ class Sketch(ABC):
     estimates: ClassVar[bool] = False
     """Whether distances are estimated, so that a :class:`~densehash.index.question.Reach` says how
     many rows are compared."""
+    scaled: bool = False
+    """Whether vectors are kept as whole numbers, with a scale for each row in a column."""
     any_metric: ClassVar[bool] = True
     """Whether a search may go by another metric than the index."""
     places_rows: ClassVar[bool] = False
