@@ -384,7 +384,8 @@ def _equal_rows(
     if state.sketch.scaled:
         as_kept, scales = scaled(asked.vectors)
         alike: NDArray[np.bool_] = (segment.vectors[positions] == as_kept[queries]).all(axis=1)
-        return alike & (segment.columns["scales"][positions] == scales[queries])[:, 0]
+        alike &= (segment.columns["scales"][positions] == scales[queries])[:, 0]
+        return alike
     if segment.vectors.dtype.kind == "f":
         with np.errstate(over="ignore"):
             as_kept = as_kept.astype(segment.vectors.dtype)

@@ -86,7 +86,7 @@ def measured(
             state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
         )
         advance(1)
-    if exact:  # what estimates cannot tell apart is compared
+    if state.is_exact:  # what estimates cannot tell apart is compared
         reaches = tuple(
             reach
             if reach.expected >= reach.recall - _CLOSE
