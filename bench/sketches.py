@@ -318,14 +318,11 @@ def exact_decoder(problem: Problem) -> Floats:
         matrices.append(plain(signs, residuals))
         return matrices[-1]
 
+    groups = problem.groups
     with changed(_least_squares=remembered):
-        learnt(problem.groups, problem.n_bits)
-    groups, matrix = problem.groups, matrices[-1]
-    middle = groups.centers @ matrix.T
-    codes, _ = inside._encode(
-        matrix, groups.rows, groups.labels, groups.centers, middle, inside._SWEEPS
-    )
-    return estimates(Kept(groups, codes, matrix))
+        decoder = learnt(groups, problem.n_bits)
+    codes, _ = decoder.encode(groups.rows, groups.labels, groups.centers)
+    return estimates(Kept(groups, codes, matrices[-1]))
 
 
 def in_one_group(problem: Problem) -> Floats:

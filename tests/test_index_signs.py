@@ -258,6 +258,7 @@ def test_defaults_find_the_nearest_and_estimates_are_near(kind: str, metric: str
         X, sketch="signs", kind=kind, metric=metric, random_state=0, keep_vectors=False
     )
     assert recall_of(bare.search(Q, 10), X, Q, metric) > recall_of(estimates, X, Q, metric)
+    estimates = looking(bare).search(Q, 10)
     near = bare.search(Q[:5], radius=float(estimates.distances[:5].max()))
     assert set(estimates.ids[0].tolist()) <= set(near.ids[: near.limits[1]].tolist())
 
@@ -318,7 +319,7 @@ def test_tuning_without_vectors(kind: str) -> None:
     most = index.settings.reaches[-1].expected
     found = index.tune(Q, recall=0.8 * most)
     assert 0.8 * most <= found.recall <= most
-    assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(found.recall, abs=0.08)
+    assert recall_of(index.search(Q, 10), X, Q) >= found.recall - 0.02
     with pytest.raises(InputError, match="no setting reaches a recall of 1.0: the best, in all gr"):
         index.tune(Q, recall=1.0)
 
@@ -350,11 +351,23 @@ def test_too_few_rows_are_all_compared() -> None:
     assert recall_of(index.search(X, 10), X, X) == 1
 
 
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_rows_that_estimates_cannot_tell_apart_are_compared(metric: str) -> None:
+    """Lengths that differ by a factor of thousands: factors of 16 bits say nothing of the short."""
+    rng = np.random.default_rng(0)
+    X = np.exp(3 * rng.standard_normal((1600, 1))) * rng.standard_normal((1600, 8))
+    X, Q = X[:1500].astype(np.float32), X[1500:].astype(np.float32)
+    index = Index.build(X, metric=metric, random_state=0)
+    assert recall_of(index.search(Q, 10), X, Q, metric) >= 0.95
+    assert index.recall is not None
+    assert index.recall >= 0.95
+
+
 def test_an_index_without_vectors_says_what_it_can_find() -> None:
     X, Q = blobs(), blobs(600, seed=1)
     index = build("grouped", X, far=False, keep_vectors=False, n_bits=64)
     assert index.recall is not None
-    assert index.recall < 0.98
+    assert index.recall < 0.97
     assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(index.recall, abs=0.03)
     with pytest.raises(InputError, match="keeps no vectors and finds 0.*at most: build it with"):
         index.search(Q, recall=0.99)

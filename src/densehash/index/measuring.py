@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from densehash.checks import check_chance
 from densehash.index.building import as_hashed
 from densehash.index.changes import locate
-from densehash.index.question import Question
+from densehash.index.question import EVERYTHING, Question
 from densehash.index.requests import USUAL_K, question_of
 from densehash.index.searching import exactly, merged
 from densehash.index.sketches import Candidates
@@ -35,6 +35,7 @@ USUAL_RECALL = 0.97
 
 _FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
 _FEWEST, _MOST = 200, 300  # rows that ask
+_CLOSE = 0.005  # to a recall, as near as it can be measured
 _COMPARED = 150_000_000  # distances; fewer rows ask where there are many to be compared with
 
 
@@ -85,8 +86,18 @@ def measured(
             state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
         )
         advance(1)
+    if state.is_exact:  # what estimates cannot tell apart is compared
+        reaches = tuple(
+            reach
+            if reach.expected >= reach.recall - _CLOSE
+            else EVERYTHING._replace(recall=reach.recall)
+            for reach in reaches
+        )
     usual = reaches[RECALLS.index(USUAL_RECALL)]
-    return replace(state, settings=Settings(reach=usual, reaches=reaches))
+    reason = state.reason
+    if usual.stop == EVERYTHING.stop:
+        reason += "; estimates tell too little of these rows, so every row is compared"
+    return replace(state, reason=reason, settings=Settings(reach=usual, reaches=reaches))
 
 
 def distances_to(

@@ -236,12 +236,12 @@ def _measure_signs(problem: Problem, run: Run) -> Record:
     query_seconds = []
     for _ in range(_REPEATS):
         begun = time.perf_counter()
-        sketch.model.of_rows.products(relative)
+        sketch.model.decoder.products(relative)
         query_seconds.append(time.perf_counter() - begun)
     codes, factors = (
         np.concatenate([part[name] for part in parts]) for name in ("codes", "factors")
     )
-    decoder = sketch.model.of_rows
+    decoder = sketch.model.decoder
     # (α − ⟨s, G q⟩) / β is |r|² − 2 f ⟨s, G q⟩, with one group around the mean.
     alphas, betas = (factors * np.array([decoder.alpha, decoder.beta], np.float32)).T
     kept = np.stack([np.sqrt(np.maximum(alphas / betas, 0)), 0.5 / betas], axis=1)

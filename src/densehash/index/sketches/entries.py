@@ -351,7 +351,7 @@ class SignModel:
         return Second(codes, packed(rounded(own), second))
 
     def _factors(self, factors: NDArray[np.int16]) -> Floats:
-        """What decoded signs are multiplied by: 1 / (2 β)."""
+        """The factors f = 1 / (2 β)."""
         return np.float32(0.5) / (factors[:, 1] * np.float32(self.decoder.beta))
 
     @cached_property

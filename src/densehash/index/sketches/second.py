@@ -249,7 +249,7 @@ def _variances(products: Floats, weights: Floats) -> Floats:
 def _bits_for(worth: Floats, n_bits: int) -> NDArray[np.int64]:
     """Bits of each product: one after the other goes to where it takes away the most."""
     bits = np.zeros(len(worth), np.int64)
-    gains = [*(before - after for before, after in pairwise(_LEFT)), -1.0]
+    gains = [before - after for before, after in pairwise(_LEFT)] + [-1.0]
     now = np.maximum(worth.astype(np.float64), _TINY) * gains[0]
     for _ in range(n_bits):
         at = int(now.argmax())

@@ -333,7 +333,9 @@ class Signs(Sketch):
             or not (
                 is_fine(queries)
                 if queries.dtype == np.float32
-                else queries.itemsize == 1 and queries.dtype == segment.vectors.dtype
+                else queries.itemsize == 1
+                and queries.dtype == segment.vectors.dtype
+                and not self.scaled
             )
         ):
             return None
