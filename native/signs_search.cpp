@@ -365,7 +365,8 @@ class Searcher {
     if (has_twins_ && !answer.seen.add(uint64_t{candidate.segment} << 32 | row)) return;
     ++answer.effort.vectors;
     const Exact* exact = exact_[candidate.segment].get();
-    const float distance = exact ? exact->distance(row, candidate.entry) : from_estimate(candidate.estimate);
+    const float distance = exact ? exact->distance(row, candidate.entry)
+                                 : from_estimate(candidate.estimate);
     const bool is_full = best.size() == settings_.k;
     if (is_full && distance > best.front().distance) return;
     const Found found{distance, segment.first + static_cast<int64_t>(rank(segment, row)),

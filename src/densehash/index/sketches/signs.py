@@ -1,8 +1,9 @@
 """The sketch of signs: a row is kept as signs and two factors, from which distances are estimated.
 
 See :mod:`densehash.index.sketches.decoder` for the estimate. Rows that may be among the nearest by
-it are compared exactly, where vectors are kept. Two kinds go with it: flat, of one group, and
-grouped, where a row lies in two groups and is kept as what differs from their centres.
+it are compared exactly where vectors are kept, and by a second sketch where none are. Two kinds go
+with it: flat, of one group, and grouped, where a row lies in two groups and is kept as what differs
+from their centres.
 """
 
 from __future__ import annotations
