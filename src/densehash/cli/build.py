@@ -49,7 +49,8 @@ def _build(
     sketch: Annotated[
         str,
         typer.Option(
-            help="What is kept of a row: codes of a hasher, or signs with a decoder; auto is codes."
+            help="What is kept of a row: codes of a hasher, or signs with a decoder; "
+            "auto is signs, unless a hasher is named."
         ),
     ] = "auto",
     hasher: Method = "auto",

@@ -33,7 +33,6 @@ from densehash.index import Index
 from densehash.index.building import empty_state, kept_type
 from densehash.index.changes import check_new, with_rows
 from densehash.index.ids import IdType, type_of
-from densehash.index.sketches import SKETCHES, Codes
 from densehash.index.state import State
 from densehash.rows import Floats, Rows, rows_of
 from densehash.rows.dask import Part, compute
@@ -70,16 +69,11 @@ def learnt(
     (8, 'float32')
     """
     check_choice(metric, "metric", METRICS)
-    check_choice(sketch, "sketch", ("auto", *SKETCHES))
-    if sketch not in ("auto", Codes.name):
-        raise InputError(
-            f"an index in shards keeps codes, not {sketch}, for now: take sketch='codes' or 'auto'"
-        )
     vector_type = kept_type(np.empty((0, 0), chunks.dtype), keep_vectors)
     return empty_state(
         chunks.hashed(metric),
         partial(rows_of, verbose=verbose > 0),
-        sketch=Codes.name,
+        sketch=sketch,
         hasher=hasher,
         n_bits=n_bits,
         kind=kind,
