@@ -19,7 +19,7 @@ from densehash.checks import check_integer, check_positive
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
-from densehash.index.ordering import Found, Ranked, first_of, with_wider
+from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
@@ -444,17 +444,18 @@ class _Look:
         self, answers: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]], k: int
     ) -> Found:
         """The first k by (distance, id) of answers whose rows differ."""
-        parts = []
+        distances, positions = (np.concatenate(one, axis=1) for one in zip(*answers, strict=True))
+        there = positions >= 0
         firsts = np.cumsum([0, *(segment.n_rows for segment in self._segments[:-1])])
-        for distances, positions in answers:
-            numbers = np.searchsorted(firsts, positions, side="right") - 1
-            for number, segment in enumerate(self._segments):
-                here = (numbers == number) & (positions >= 0)
-                own = np.where(here, positions - firsts[number], 0)
-                place = np.full(own.shape, number, np.int32), np.where(here, own, -1)
-                parts.append(Ranked(distances, segment.ids[own], here, place))
-        whole = first_of(parts, k)
-        return Found(whole.distances, *whole.places)
+        numbers = np.searchsorted(firsts, positions, side="right").astype(np.int32) - 1
+        own = np.where(there, positions - firsts[numbers], -1)
+        ids = np.zeros(own.shape, np.result_type(*(segment.ids for segment in self._segments)))
+        for number, segment in enumerate(self._segments):
+            here = there & (numbers == number)
+            ids[here] = segment.ids[own[here]]
+        order = order_of(distances, ids, first=(~there,))[:, :k]
+        found = (np.take_along_axis(one, order, axis=1) for one in (distances, numbers, own))
+        return Found(*found)
 
 
 def _searched(
