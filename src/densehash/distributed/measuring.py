@@ -7,16 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from dask.delayed import delayed
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.distributed.asking import found_together
-from densehash.distributed.searching import Search
+from densehash.distributed.searching import Asked
 from densehash.distributed.shards import Home, Seen, open_shard, together
+from densehash.index.building import as_hashed
 from densehash.index.measuring import rows_that_ask, settings_for, with_too_few
-from densehash.index.question import EVERYTHING
 from densehash.index.requests import USUAL_K, question_of
+from densehash.index.searching import exactly
 from densehash.index.state import State
+from densehash.rows.dask import compute
+from densehash.truth import nearest
 
 __all__ = ["measured"]
 
@@ -56,9 +59,33 @@ def measured(
     whole = together(home, {name: open_shard(home, name) for name in rows})
     vectors, ids = _rows_at(whole, numbers)
     asked = question_of(state, vectors)
-    search = Search(home, USUAL_K, 0, "exact", None, reach=EVERYTHING)
-    truth = found_together(search, state, asked, rows, own=ids).distances
+    look = delayed(_distances_in, pure=False)
+    told = delayed(Asked(asked, margins=False), pure=False, traverse=False)
+    truth = _least(compute([look(home, name, told, ids) for name in rows]))
     return replace(state, settings=settings_for(whole, asked, truth, numbers))
+
+
+def _distances_in(
+    home: Home, name: str, asked: Asked, own: NDArray[Any]
+) -> NDArray[np.float32]:
+    """On a worker: distances of queries to their nearest rows in a shard, but for their own."""
+    state = open_shard(home, name).state
+    question = asked.of(state)
+    metric = "l2" if state.metric == "cosine" else state.metric
+    parts = []
+    for segment in state.segments:
+        rows = as_hashed(segment.kept, state.metric)
+        k = min(USUAL_K + 1, segment.n_rows)
+        near = nearest(question.hashed, rows, k=k, metric=metric)
+        others = np.where(segment.ids[near] == own[:, np.newaxis], -1, near)
+        distances, positions = exactly(segment, question, others, USUAL_K)
+        parts.append(np.where(positions >= 0, distances, np.float32(np.inf)))
+    return _least(parts)
+
+
+def _least(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The least of all distances, as many as there are neighbours, rising."""
+    return np.sort(np.concatenate(parts, axis=1), axis=1)[:, :USUAL_K]
 
 
 def _rows_at(state: State, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
