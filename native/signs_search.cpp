@@ -86,6 +86,7 @@ class Seen {
 struct Answer {
   void clear() {
     waiting.clear();
+    n_named = 0;
     best.clear();
     seen.clear();
     bound = kInfinite;
@@ -93,6 +94,7 @@ struct Answer {
   }
 
   std::vector<Candidate> waiting;
+  size_t n_named = 0;       // of these, whose rows are known
   std::vector<Found> best;  // a heap, the farthest first
   Seen seen;
   float bound = kInfinite;  // an estimate at this or above is not wanted
@@ -139,6 +141,7 @@ class Searcher {
       if (begin < starts_[group]) groups_.push_back(group);
     size_t begin = 0;
     for (size_t i = 0; i < groups_.size(); ++i) {
+      if (i + 2 < groups_.size()) fetch_limits(groups_[i + 2]);
       if (i + 1 < groups_.size()) fetch_group(groups_[i + 1]);
       const size_t end = starts_[groups_[i]];
       for (; begin < end; begin += std::min(kSignQueries, end - begin)) {
@@ -179,9 +182,10 @@ class Searcher {
         visits_.push_back({static_cast<uint32_t>(group), static_cast<uint32_t>(number)});
         continue;
       }
+      if (i + 2 < ordered) fetch_limits(position_of(visits[i + 2]));
       if (i + 1 < ordered) fetch_group(position_of(visits[i + 1]));
       Answer* const alone = &answer;
-      const Beside beside = beside_of(prepared, answer.query, group);
+      Beside beside = beside_of(prepared, answer, group);
       for (size_t s = 0; s < segments_.size(); ++s) {
         Range entries = range(segments_[s], group);
         answer.effort.entries += static_cast<int32_t>(entries.end - entries.begin);
@@ -189,11 +193,14 @@ class Searcher {
           const size_t few =
               std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
           scan_entries(&alone, &beside, 1, s, {entries.begin, few});
+          name_rows(answer);
           tighten(answer);
+          beside.want(answer.bound);
           entries.begin = few;
         }
         scan_entries(&alone, &beside, 1, s, entries);
       }
+      name_rows(answer);
       if (i + 1 < kFirst)
         tighten(answer);
       else if (answer.waiting.size() >= kWaiting || i + 1 == kFirst || i + 1 == kNear)
@@ -207,7 +214,7 @@ class Searcher {
     Beside besides[kSignQueries];
     for (size_t i = 0; i < n; ++i) {
       answers[i] = &answers_[numbers[i]];
-      besides[i] = beside_of(prepared, answers[i]->query, group);
+      besides[i] = beside_of(prepared, *answers[i], group);
     }
     for (size_t s = 0; s < segments_.size(); ++s) {
       const Range entries = range(segments_[s], group);
@@ -215,14 +222,19 @@ class Searcher {
         answers[i]->effort.entries += static_cast<int32_t>(entries.end - entries.begin);
       scan_entries(answers, besides, n, s, entries);
     }
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; ++i) {
+      name_rows(*answers[i]);
       if (answers[i]->waiting.size() >= kMany) compare(*answers[i]);
+    }
   }
 
-  Beside beside_of(const Prepared& prepared, size_t q, size_t group) const {
+  Beside beside_of(const Prepared& prepared, const Answer& answer, size_t group) const {
+    const size_t q = answer.query;
     const float distance = distance_to_center(model_, prepared, q, group);
     const float length = model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
-    return {prepared.tables(q), model_.units, distance, settings_.spread * length};
+    Beside beside{prepared.tables(q), model_.units, distance, settings_.spread * length};
+    beside.want(answer.bound);
+    return beside;
   }
 
   // See SignSettings::stop.
@@ -245,6 +257,12 @@ class Searcher {
     return {static_cast<size_t>(begin), static_cast<size_t>(end)};
   }
 
+  // Of many segments: that of one is in the cache, or next to it.
+  void fetch_limits(size_t group) const {
+    if (segments_.size() == 1) return;
+    for (const SignSegment& segment : segments_) __builtin_prefetch(segment.limits + group);
+  }
+
   void fetch_group(size_t group) const {
     const size_t bytes = block_bytes(model_.bits);
     for (const SignSegment& segment : segments_) {
@@ -262,32 +280,31 @@ class Searcher {
                     Range entries) {
     if (entries.begin == entries.end) return;
     const SignSegment& segment = segments_[s];
-    float bounds[kSignQueries];
-    size_t before[kSignQueries];
-    for (size_t i = 0; i < n; ++i) {
-      bounds[i] = answers[i]->bound;
-      before[i] = answers[i]->waiting.size();
-    }
-    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, bounds, n,
+    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, n,
          [&](size_t i, size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = besides[i].estimate(sum, alpha, beta);
            const float least = alpha == -32768 ? -kInfinite : estimate - besides[i].slack(beta);
-           if (!(least < bounds[i])) return;
+           if (!(least < besides[i].bound)) return;
            __builtin_prefetch(segment.rows + entry);
            answers[i]->waiting.push_back(
                {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry)});
          });
-    for (size_t i = 0; i < n; ++i) {
-      std::vector<Candidate>& waiting = answers[i]->waiting;
-      size_t kept = before[i];
-      for (size_t j = kept; j < waiting.size(); ++j) {
-        waiting[kept] = waiting[j];
-        const size_t row = row_of(segment, waiting[j].row);
-        waiting[kept].row = static_cast<uint32_t>(row);
-        kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
-      }
-      waiting.resize(kept);
+  }
+
+  // Reads the rows of new candidates, and leaves out those that may not be found. Later than they
+  // were scanned: by then, what is read here has come to the cache.
+  void name_rows(Answer& answer) const {
+    std::vector<Candidate>& waiting = answer.waiting;
+    size_t kept = answer.n_named;
+    for (size_t j = kept; j < waiting.size(); ++j) {
+      const SignSegment& segment = segments_[waiting[j].segment];
+      waiting[kept] = waiting[j];
+      const size_t row = row_of(segment, waiting[j].row);
+      waiting[kept].row = static_cast<uint32_t>(row);
+      kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
     }
+    waiting.resize(kept);
+    answer.n_named = kept;
   }
 
   static size_t row_of(const SignSegment& segment, size_t entry) {
@@ -318,6 +335,7 @@ class Searcher {
     waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
                                  [&](const Candidate& c) { return !(c.least < answer.bound); }),
                   waiting.end());
+    answer.n_named = waiting.size();
   }
 
   // Compares those that may still be among the k nearest, likely ones first.
@@ -344,6 +362,7 @@ class Searcher {
       if (answer.best.size() < k || candidate.least < answer.bound) compare(answer, candidate);
     }
     answer.waiting.clear();
+    answer.n_named = 0;
   }
 
   void compare(Answer& answer, const Candidate& candidate) {
