@@ -40,6 +40,9 @@ from densehash.truth import METRICS
 
 __all__ = ["copy_shard", "learnt", "write_shards"]
 
+# Of signs, rows of a group in each shard, about: a search reads 32 entries at a time, two of a row.
+_ROWS_A_GROUP = 16
+
 
 def learnt(
     chunks: Chunks,
@@ -83,6 +86,7 @@ def learnt(
         vector_type=vector_type,
         random_state=random_state,
         verbose=verbose,
+        most_groups=chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,7 @@ def measured(
     return replace(state, settings=settings_for(whole, asked, truth, numbers))
 
 
-def _distances_in(
-    home: Home, name: str, asked: Asked, own: NDArray[Any]
-) -> NDArray[np.float32]:
+def _distances_in(home: Home, name: str, asked: Asked, own: NDArray[Any]) -> NDArray[np.float32]:
     """On a worker: distances of queries to their nearest rows in a shard, but for their own."""
     state = open_shard(home, name).state
     question = asked.of(state)
@@ -94,8 +93,7 @@ def _rows_at(state: State, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], ND
     Signs lie by rank, so a row's number is its position, too.
     """
     limits = np.cumsum([0, *(segment.n_rows for segment in state.segments)])
-    parts = [numbers[(numbers >= low) & (numbers < high)] - low
-             for low, high in zip(limits, limits[1:], strict=False)]
+    parts = [numbers[(numbers >= low) & (numbers < high)] - low for low, high in pairwise(limits)]
     both = list(zip(state.segments, parts, strict=True))
     vectors = np.concatenate([segment.kept[some] for segment, some in both])
     return vectors, np.concatenate([segment.ids[some] for segment, some in both])

@@ -539,7 +539,8 @@ missing=())
                 lost = {name: look.lost for name, look in looks if look.lost is not None}
                 if lost and self._store.refresh():  # somebody has replaced it
                     self._take()
-                    return self.search(  # type: ignore[call-overload, no-any-return]
+                    anew: Callable[..., PartialHits | PartialRanges] = self.search
+                    return anew(
                         Q,
                         k,
                         radius=radius,

@@ -232,8 +232,10 @@ def together(home: Home, shards: Mapping[str, Opened]) -> State:
         found = _together.pop(key, None)
         if found is None:
             states = [one.state for one in shards.values()]
-            segments = tuple(segment for state in states for segment in state.segments)
-            found = replace(states[0], segments=segments)
+            segments = [segment for state in states for segment in state.segments]
+            # Where shards have ids one after the other, rows of equal distance come by id.
+            segments.sort(key=lambda segment: segment.ids[0].item())
+            found = replace(states[0], segments=tuple(segments))
         _together[key] = found
         if len(_together) > _MOST_TOGETHER:
             _together.popitem(last=False)

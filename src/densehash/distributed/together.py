@@ -112,15 +112,16 @@ def within_together(
     array([], dtype=int64)
     """
     parts, looks = _asked_of_all(_within_here, search._replace(equal=own is True), asked, names)
-    whole = Flat(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    order = order_of(whole.distances, whole.ids, first=(whole.queries,))
-    whole = Flat(*(one[order] for one in whole))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    queries, ids, distances, _ = columns
+    order = order_of(distances, ids, first=(queries,))
+    queries, ids, _, equal = columns = [column[order] for column in columns]
     if isinstance(own, bool):  # the first one of each query
-        equal = np.flatnonzero(whole.equal)
-        gone = equal[np.unique(whole.queries[equal], return_index=True)[1]]
+        every = np.flatnonzero(equal)
+        gone = every[np.unique(queries[every], return_index=True)[1]]
     else:
-        gone = np.flatnonzero(whole.ids == own[whole.queries])
-    return Flat(*(np.delete(one, gone) for one in whole)), looks
+        gone = np.flatnonzero(ids == own[queries])
+    return Flat(*(np.delete(column, gone) for column in columns)), looks
 
 
 def _asked_of_all(

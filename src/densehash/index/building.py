@@ -107,6 +107,7 @@ def empty_state(
     vector_type: str | None,
     random_state: int | RandomState | None,
     verbose: int,
+    most_groups: int | None = None,
 ) -> State:
     """All that is learnt before the first row is kept: an index of no rows.
 
@@ -118,6 +119,7 @@ def empty_state(
     sketch, hasher, n_bits, kind, metric, random_state, verbose : as in
         :meth:`densehash.Index.build`
     id_type, vector_type : in which ids and vectors are kept
+    most_groups : of signs, where nothing was said of groups; None are as many as suit the rows
 
     Examples
     --------
@@ -144,7 +146,13 @@ def empty_state(
                 "sketch='codes'"
             )
         where, made, reason = _signs_for(
-            kind, rows_of(hashed), n_bits, options=options, metric=metric, random_state=random_state
+            kind,
+            rows_of(hashed),
+            n_bits,
+            options=options,
+            most_groups=most_groups,
+            metric=metric,
+            random_state=random_state,
         )
     else:
         learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
@@ -161,6 +169,7 @@ def _signs_for(
     n_bits: int | None,
     *,
     options: Mapping[str, int | None],
+    most_groups: int | None,
     metric: str,
     random_state: int | RandomState | None,
 ) -> tuple[Kind, Signs, str]:
@@ -180,7 +189,8 @@ def _signs_for(
         few = rows.n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
         chosen = "flat" if few else "grouped"
     if chosen == "grouped" and given.get("n_groups") is None:
-        given["n_groups"] = n_small_groups_for(rows.n_rows)
+        suited = n_small_groups_for(rows.n_rows)
+        given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
     where, reason = kind_for(chosen, rows, bits, options=given, random_state=random_state)
     if kind == "auto":
         reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"

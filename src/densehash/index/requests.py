@@ -55,9 +55,7 @@ def check_k(k: int | None) -> int:
     return USUAL_K if k is None else check_integer(k, "k", 1)
 
 
-def check_own(
-    exclude_self: bool | ArrayLike, n_queries: int, state: State
-) -> NDArray[Any] | bool:
+def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
     """The ids of the queries, as they are kept, where they are given.
 
     Examples
