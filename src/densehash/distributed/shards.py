@@ -41,6 +41,7 @@ __all__ = [
     "open_shard",
     "place_shard",
     "seen",
+    "together",
 ]
 
 SHARD = re.compile(r"shard-[0-9a-f]{16}")
@@ -53,6 +54,10 @@ UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 _MOST_OPEN = 256
 _open: OrderedDict[Path, Opened] = OrderedDict()
 _models: dict[str, tuple[Sketch, Kind]] = {}
+# Shards that were searched together, as segments of one index: made once, since a sketch keeps what
+# searches the segments that it was asked for last.
+_MOST_TOGETHER = 4
+_together: OrderedDict[tuple[Path, tuple[tuple[str, str], ...]], State] = OrderedDict()
 _lock = new_lock()
 
 _N_SAMPLED = 64  # ids of a segment that say how its ids are spread
@@ -128,6 +133,7 @@ def marks_of(state: State) -> dict[str, str]:
     return {
         "sketch": state.sketch.name,
         "hasher": _digest(content.get("hasher")),
+        "decoder": _digest(content.get("sketch_settings")),
         "kind": content["kind"],
         "settings of its kind": _digest(content["kind_settings"]),
         "metric": content["metric"],
@@ -208,6 +214,31 @@ def open_shard(home: Home, name: str) -> Opened:
         _open.move_to_end(path)
         if len(_open) > _MOST_OPEN:
             _open.popitem(last=False)
+    return found
+
+
+def together(home: Home, shards: Mapping[str, Opened]) -> State:
+    """One index of the rows of some shards, at least one; their ids differ.
+
+    Examples
+    --------
+    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
+    >>> home = Home(Path("a"), {})
+    >>> together(home, {"shard-0": Opened("1", state, 0, b"")}).n_live
+    8
+    """
+    key = home.folder, tuple((name, one.mark) for name, one in shards.items())
+    with _lock:
+        found = _together.pop(key, None)
+        if found is None:
+            states = [one.state for one in shards.values()]
+            segments = [segment for state in states for segment in state.segments]
+            # Where shards have ids one after the other, rows of equal distance come by id.
+            segments.sort(key=lambda segment: segment.ids[0].item())
+            found = replace(states[0], segments=tuple(segments))
+        _together[key] = found
+        if len(_together) > _MOST_TOGETHER:
+            _together.popitem(last=False)
     return found
 
 

@@ -17,6 +17,7 @@ from densehash.checks import (
     check_vectors,
 )
 from densehash.errors import InputError
+from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
 from densehash.index.question import EVERYTHING, Question, Reach
 from densehash.index.state import State
@@ -26,6 +27,7 @@ from densehash.truth import METRICS
 __all__ = [
     "USUAL_K",
     "check_k",
+    "check_own",
     "check_probes",
     "check_radius",
     "check_rerank",
@@ -51,6 +53,30 @@ def check_k(k: int | None) -> int:
     (10, 3)
     """
     return USUAL_K if k is None else check_integer(k, "k", 1)
+
+
+def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
+    """The ids of the queries, as they are kept, where they are given.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> check_own(True, 2, state), check_own([3, 4], 2, state)
+    (True, array([3, 4]))
+    """
+    if isinstance(exclude_self, (bool, np.bool_)):
+        return bool(exclude_self)
+    own = no_ids(state.id_type)
+    if not isinstance(exclude_self, (list, tuple)) or len(exclude_self):
+        own = check_ids(exclude_self, "exclude_self")
+    if type_of(own) != state.id_type:
+        raise InputError(
+            f"exclude_self are of type {type_of(own)}, those of the index {state.id_type}"
+        )
+    if len(own) != n_queries:
+        raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
+    return own
 
 
 def check_radius(radius: float, rerank: str | None, state: State) -> float:
