@@ -57,7 +57,7 @@ ROOMS = {
 # The floors of the index, the lowest first: a file imports only files of floors below, and of its
 # own folder. Where rows lie (kinds) knows nothing of what is kept of them (sketches).
 INDEX_FLOORS = (
-    {"gathering", "grouping", "ids", "lengths", "placing", "stored", "visits"},
+    {"gathering", "grouping", "ids", "lengths", "placing", "scaling", "stored", "visits"},
     {"ordering", "question", "segment"},
     {"multi_tables", "native"},
     {"kinds"},

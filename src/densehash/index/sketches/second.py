@@ -182,7 +182,8 @@ class SecondDecoder:
         """The same from products (n, m)."""
         lengths = _lengths(products, self.weights)[:, np.newaxis]
         half = np.ldexp(np.float32(1), self.bits.astype(np.int32) - 1)
-        levels = np.clip(np.floor(products / (lengths * self.steps)), -half, half - 1)
+        with np.errstate(over="ignore"):  # where a step is next to nothing
+            levels = np.clip(np.floor(products / lengths / self.steps), -half, half - 1)
         values = (levels + np.float32(0.5)) * self.steps
         whole = (levels + half).astype(np.uint8)
         signs = whole[:, self.numbers] >> self.places & 1
