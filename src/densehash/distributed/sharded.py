@@ -105,11 +105,11 @@ class ShardedIndex:
     It is made by :meth:`build` or :meth:`open`. Work is done by the cluster of the current
     ``distributed.Client``, or by threads of this process where there is none.
 
-    All shards share one hasher, or one decoder of signs, and the centres of groups. Answers of codes
-    are those of one :class:`densehash.Index` of all rows with the same hasher and groups: the same
-    candidates, ids and distances. Of signs, all shards of a process are searched as one index; where
-    every row is compared (``recall=1``), answers are those of one index, too. Several workers each
-    look as far as if they were alone, so that they find no less together.
+    All shards share one hasher, or one decoder of signs, and the centres of groups. Answers of
+    codes are those of one :class:`densehash.Index` of all rows with the same hasher and groups: the
+    same candidates, ids and distances. Of signs, all shards of a process are searched as one index;
+    where every row is compared (``recall=1``), answers are those of one index, too. Several workers
+    each look as far as if they were alone: together they compare more rows than one process would.
 
     A shard may be opened, searched and changed by itself, with :class:`densehash.Index`; searches
     see that. Rows that are added to one must bring ids that no other shard has.
