@@ -22,6 +22,7 @@ from densehash.errors import FileError, InputError
 from densehash.index import Index, searching
 from densehash.index.changes import with_rows
 from densehash.index.ids import check_ids
+from densehash.store import reading
 
 dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
@@ -260,6 +261,34 @@ def test_shards_are_added_replaced_and_changed(path: Path) -> None:
     index.verify()
     index.remove_shard(index.shards[0])
     check(index, one_index(index, every[10:], every_id[10:]), X[:6], 9)
+
+
+def test_old_manifests_are_not_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, X, ids = build(path)
+    looks: list[Path] = []
+    plain = reading.find_manifest
+
+    def looked(folder: Path) -> bytes | None:
+        looks.append(folder)
+        return plain(folder)
+
+    monkeypatch.setattr(shards, "find_manifest", looked)
+    index.search(X[:2])
+    index.search(X[:2])
+    assert len(looks) == 8  # a change within the same tick of the clock would leave no trace
+    monkeypatch.setattr(shards, "_SETTLED", -(10**9))
+    index.search(X[:2])
+    index.search(X[:2])
+    assert len(looks) == 12
+    Index.open(path / index.shards[1]).remove(ids[10:12])
+    whole = one_index(index, X, ids)
+    whole.remove(ids[10:12])
+    check(index, whole, X[9:14], 6)
+    index.search(X[:2])
+    assert looks[12:] == [path / index.shards[1]]
+    shutil.rmtree(path / index.shards[0])
+    with pytest.raises(FileError, match="is not there"):
+        index.search(X[:2])
 
 
 def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,9 +103,13 @@ class ShardedIndex:
     """An index whose rows lie in shards: ordinary index folders on storage that workers share.
 
     It is made by :meth:`build` or :meth:`open`. Work is done by the cluster of the current
-    ``distributed.Client``, or by threads of this process where there is none. Answers are those of
-    one :class:`densehash.Index` of all rows with the same hasher and groups: the same candidates,
-    ids and distances.
+    ``distributed.Client``, or by threads of this process where there is none.
+
+    All shards share one hasher, or one decoder of signs, and the centres of groups. Answers of
+    codes are those of one :class:`densehash.Index` of all rows with the same hasher and groups: the
+    same candidates, ids and distances. Of signs, all shards of a process are searched as one index;
+    where every row is compared (``recall=1``), answers are those of one index, too. Several workers
+    each look as far as if they were alone: together they compare more rows than one process would.
 
     A shard may be opened, searched and changed by itself, with :class:`densehash.Index`; searches
     see that. Rows that are added to one must bring ids that no other shard has.
@@ -119,7 +123,7 @@ class ShardedIndex:
     >>> with TemporaryDirectory() as folder:
     ...     index = ShardedIndex.build(X, Path(folder, "rows.dh"), n_bits=8, random_state=0)
     ...     index, index.search([[6.0, 7.0]], k=2).ids
-    (ShardedIndex(3 shards, flat, 20 rows, 8 bits of ITQ, float32 vectors, l2), array([[3, 2]]))
+    (ShardedIndex(3 shards, flat, 20 rows, signs of 8 bits, float32 vectors, l2), array([[3, 2]]))
     """
 
     def __init__(self, store: Store) -> None:
@@ -309,7 +313,11 @@ class ShardedIndex:
 
     @property
     def recall(self) -> float | None:
-        """The share of the nearest rows to expect of a search; None where it was not measured."""
+        """The share of the 10 nearest rows that a search finds where it is not told how.
+
+        It was measured on some rows of all shards when they were built. None, where rows are kept
+        as codes, without vectors, or all of them are compared.
+        """
         return self._catalog.state.settings.recall
 
     @property
