@@ -95,7 +95,7 @@ def test_the_usual_hasher_is_that_of_an_index(
     said = dict(re.split(" {2,}", line, maxsplit=1) for line in out.splitlines())
     assert said["model"] == str(tmp_path / "m.dh")
     assert (said["rows"], said["features"], said["hasher"]) == ("3,000", "24", "ITQ, 256 bits")
-    index = Index.build(X, random_state=0)
+    index = Index.build(X, sketch="codes", random_state=0)
     assert codes_of(tmp_path / "m.dh").tobytes() == index.hasher.transform(X).tobytes()
 
 
