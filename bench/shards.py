@@ -79,8 +79,8 @@ def compare(whole: Index, sharded: ShardedIndex, X: Any, Q: Any, turns: int) -> 
         for name, search in searches.items():
             begun = time.process_time()
             seconds, _ = timed(search)
-            cpu = time.process_time() - begun
-            least[name] = min(least[name][0], seconds), min(least[name][1], cpu)
+            of_cpus = time.process_time() - begun
+            least[name] = min(least[name][0], seconds), min(least[name][1], of_cpus)
     for name, index in (("one", whole), ("shards", sharded)):
         hits = found[name].ids[:, :, np.newaxis] == true[:, np.newaxis]
         recall = hits.any(axis=1).mean()
