@@ -469,7 +469,7 @@ def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
     Examples
     --------
     >>> from densehash.index import Index
-    >>> no_hits(Index.build(np.eye(8), n_bits=8)._state, 1, 2, None)
+    >>> no_hits(Index.build(np.eye(8), hasher="itq", n_bits=8)._state, 1, 2, None)
     Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
     """
     ids = no_ids(state.id_type).reshape(n_queries, 0)

@@ -85,7 +85,7 @@ def check_radius(radius: float, rerank: str | None, state: State) -> float:
     Examples
     --------
     >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
     >>> check_radius(2, None, state), check_radius(0.5, "exact", state)
     (2, 0.5)
     """
@@ -145,7 +145,8 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     Examples
     --------
     >>> from densehash.index import Index
-    >>> n_candidates(None, 2, "exact", Index.build(np.eye(8), n_bits=8)._state)
+    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
+    >>> n_candidates(None, 2, "exact", state)
     8
     """
     if candidates is not None:
