@@ -57,8 +57,14 @@ struct Beside {
   // How far an estimate may be above the distance.
   float slack(int beta) const { return spread / (units.beta * static_cast<float>(beta)); }
 
-  // No entry whose estimate less its slack is below `bound` is missed.
-  SignBound bound_of_sums(float bound) const {
+  // Entries are wanted whose estimates less their slacks are below the bound.
+  void want(float below) {
+    bound = below;
+    of_sums = bound_of_sums();
+  }
+
+  // No wanted entry is missed.
+  SignBound bound_of_sums() const {
     constexpr SignBound kAll{0, 0, -32768};
     constexpr float kOne = 32768, kRounding = 4;
     const float of_beta = units.beta * (distance - bound) / tables.step;
@@ -75,20 +81,20 @@ struct Beside {
   Units units;
   float distance;  // to the centre, squared
   float spread;    // times |q - c|
+  float bound = 0;
+  SignBound of_sums{};
 };
 
-// Shows keep(q, entry, sum, alpha, beta) the entries begin..end that are below the bounds of up to
-// kSignQueries.
+// Shows keep(q, entry, sum, alpha, beta) the entries begin..end that up to kSignQueries want.
 template <class Keep>
 void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t begin, size_t end,
-          const Beside* besides, const float* bounds, size_t n_queries, Keep&& keep) {
+          const Beside* besides, size_t n_queries, Keep&& keep) {
   uint16_t sums[kSignQueries][kBlocks * kBlock];
   SignRun runs[kSignQueries][kBlocks];
   size_t found[kSignQueries];
   SignQuery queries[kSignQueries];
   for (size_t q = 0; q < n_queries; ++q)
-    queries[q] = {besides[q].tables.bytes, besides[q].bound_of_sums(bounds[q]), sums[q], runs[q],
-                  found + q};
+    queries[q] = {besides[q].tables.bytes, besides[q].of_sums, sums[q], runs[q], found + q};
   const size_t bytes = block_bytes(bits);
   size_t block = begin / kBlock;
   const size_t last = (end + kBlock - 1) / kBlock;

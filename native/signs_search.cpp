@@ -83,6 +83,7 @@ class Seen {
 struct Answer {
   void clear() {
     waiting.clear();
+    n_named = 0;
     best.clear();
     seen.clear();
     bound = kInfinite;
@@ -90,6 +91,7 @@ struct Answer {
   }
 
   std::vector<Candidate> waiting;
+  size_t n_named = 0;       // of these, whose rows are known
   std::vector<Found> best;  // a heap, the farthest first
   Seen seen;
   float bound = kInfinite;  // an estimate at this or above is not wanted
@@ -184,9 +186,10 @@ class Searcher {
             {static_cast<uint32_t>(group), static_cast<uint32_t>(number), distance});
         continue;
       }
+      if (near_.is_known(i + 2)) fetch_limits(near_.number(i + 2));
       if (near_.is_known(i + 1)) fetch_group(near_.number(i + 1));
       Answer* const alone = &answer;
-      const Beside beside = beside_of(prepared, answer.query, distance);
+      Beside beside = beside_of(prepared, answer, distance);
       for (size_t s = 0; s < segments_.size(); ++s) {
         Range entries = range(segments_[s], group);
         answer.effort.entries += static_cast<int32_t>(entries.end - entries.begin);
@@ -194,11 +197,14 @@ class Searcher {
           const size_t few =
               std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
           scan_entries(&alone, &beside, 1, s, {entries.begin, few});
+          name_rows(answer);
           tighten(answer);
+          beside.want(answer.bound);
           entries.begin = few;
         }
         scan_entries(&alone, &beside, 1, s, entries);
       }
+      name_rows(answer);
       if (i + 1 < kFirst)
         tighten(answer);
       else if (answer.waiting.size() >= kWaiting || i + 1 == kFirst || i + 1 == kNear)
@@ -216,7 +222,7 @@ class Searcher {
     Beside besides[kSignQueries];
     for (size_t i = 0; i < n; ++i) {
       answers[i] = &answers_[visits[i].answer];
-      besides[i] = beside_of(prepared, answers[i]->query, visits[i].distance);
+      besides[i] = beside_of(prepared, *answers[i], visits[i].distance);
     }
     for (size_t s = 0; s < segments_.size(); ++s) {
       const Range entries = range(segments_[s], group);
@@ -224,14 +230,19 @@ class Searcher {
         answers[i]->effort.entries += static_cast<int32_t>(entries.end - entries.begin);
       scan_entries(answers, besides, n, s, entries);
     }
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; ++i) {
+      name_rows(*answers[i]);
       if (answers[i]->waiting.size() >= kMany) compare(*answers[i]);
+    }
   }
 
-  Beside beside_of(const Prepared& prepared, size_t q, float distance) const {
+  Beside beside_of(const Prepared& prepared, const Answer& answer, float distance) const {
+    const size_t q = answer.query;
     const float length = model_.metric == Metric::ip ? prepared.length(q) : std::sqrt(distance);
     const float off = settings_.spread < kEverything ? settings_.spread * length : kEverything;
-    return {prepared.tables(q), model_.units, distance, off};
+    Beside beside{prepared.tables(q), model_.units, distance, off};
+    beside.want(answer.bound);
+    return beside;
   }
 
   // See SignSettings::stop.
@@ -257,6 +268,12 @@ class Searcher {
     return {static_cast<size_t>(begin), static_cast<size_t>(end)};
   }
 
+  // Of many segments: that of one is in the cache, or next to it.
+  void fetch_limits(size_t group) const {
+    if (segments_.size() == 1) return;
+    for (const SignSegment& segment : segments_) __builtin_prefetch(segment.limits + group);
+  }
+
   void fetch_group(size_t group) const {
     const size_t bytes = block_bytes(model_.bits);
     for (const SignSegment& segment : segments_) {
@@ -272,33 +289,32 @@ class Searcher {
                     Range entries) {
     if (entries.begin == entries.end) return;
     const SignSegment& segment = segments_[s];
-    float bounds[kSignQueries];
-    size_t before[kSignQueries];
-    for (size_t i = 0; i < n; ++i) {
-      bounds[i] = answers[i]->bound;
-      before[i] = answers[i]->waiting.size();
-    }
-    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, bounds, n,
+    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, n,
          [&](size_t i, size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = besides[i].estimate(sum, alpha, beta);
            const float least = alpha == -32768 ? -kInfinite : estimate - besides[i].slack(beta);
-           if (!(least < bounds[i])) return;
+           if (!(least < besides[i].bound)) return;
            __builtin_prefetch(segment.rows + entry);
            answers[i]->waiting.push_back(
                {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry),
                 static_cast<uint32_t>(entry)});
          });
-    for (size_t i = 0; i < n; ++i) {
-      std::vector<Candidate>& waiting = answers[i]->waiting;
-      size_t kept = before[i];
-      for (size_t j = kept; j < waiting.size(); ++j) {
-        waiting[kept] = waiting[j];
-        const size_t row = row_of(segment, waiting[j].row);
-        waiting[kept].row = static_cast<uint32_t>(row);
-        kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
-      }
-      waiting.resize(kept);
+  }
+
+  // Reads the rows of new candidates, and leaves out those that may not be found. Later than they
+  // were scanned: by then, what is read here has come to the cache.
+  void name_rows(Answer& answer) const {
+    std::vector<Candidate>& waiting = answer.waiting;
+    size_t kept = answer.n_named;
+    for (size_t j = kept; j < waiting.size(); ++j) {
+      const SignSegment& segment = segments_[waiting[j].segment];
+      waiting[kept] = waiting[j];
+      const size_t row = row_of(segment, waiting[j].row);
+      waiting[kept].row = static_cast<uint32_t>(row);
+      kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
     }
+    waiting.resize(kept);
+    answer.n_named = kept;
   }
 
   static size_t row_of(const SignSegment& segment, size_t entry) {
@@ -329,6 +345,7 @@ class Searcher {
     waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
                                  [&](const Candidate& c) { return !(c.least < answer.bound); }),
                   waiting.end());
+    answer.n_named = waiting.size();
   }
 
   // Compares those that may still be among the k nearest, likely ones first.
@@ -355,6 +372,7 @@ class Searcher {
       if (answer.best.size() < k || candidate.least < answer.bound) compare(answer, candidate);
     }
     answer.waiting.clear();
+    answer.n_named = 0;
   }
 
   void compare(Answer& answer, const Candidate& candidate) {

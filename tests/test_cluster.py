@@ -192,11 +192,12 @@ def test_the_command_builds_shards(client: Any, processes: Cluster, tmp_path: Pa
     folder = str(tmp_path / "index.dh")
     run = partial(CliRunner().invoke, app, catch_exceptions=False)
     options = ["--scheduler", address, "--bits", "64", "--shard-rows", "64", "--json"]
+    options += ["--sketch", "codes"]
     built = run(["build", str(tmp_path / "x.npy"), "-o", folder, *options])
     assert built.exit_code == 0, built.output
     assert [shard["rows"] for shard in json.loads(built.stdout)["shards"]] == [64] * 4 + [44]
     found = run(["search", folder, str(tmp_path / "q.npy"), "-k", "7", "--json"])
-    one = Index.build(X, n_bits=64, random_state=0)
+    one = Index.build(X, sketch="codes", n_bits=64, random_state=0)
     assert json.loads(found.stdout)["ids"] == one.search(Q, 7).ids.tolist()
     there = run(["search", folder, str(tmp_path / "q.npy"), "--scheduler", address, "--json"])
     assert json.loads(there.stdout)["ids"] == one.search(Q, 10).ids.tolist()

@@ -517,15 +517,6 @@ def test_an_index_that_is_no_shard_says_what_differs(path: Path) -> None:
     check(index, one_index(index, X, ids), X[:4], 5)
 
 
-def test_shards_keep_codes(path: Path) -> None:
-    X = rows(20)
-    for sketch, message in [("signs", "keeps codes, not signs, for now"), ("x", "sketch must be")]:
-        with pytest.raises(InputError, match=message):
-            ShardedIndex.build(X, path, sketch=sketch)
-        assert not path.exists()
-    assert ShardedIndex.build(X, path, sketch="codes", n_bits=8).info()["sketch"] == "codes"
-
-
 def flip(file: Path) -> None:
     """Change the last byte of a file."""
     data = bytearray(file.read_bytes())

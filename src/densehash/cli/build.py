@@ -50,7 +50,7 @@ def _build(
         str,
         typer.Option(
             help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
-            "where a hasher is named, and in shards."
+            "where a hasher is named."
         ),
     ] = "auto",
     hasher: Method = "auto",

@@ -26,7 +26,6 @@ from densehash.datasets.reading import Vectors
 from densehash.disk import replacing
 from densehash.errors import InputError
 from densehash.index import Hits, Index, Ranges
-from densehash.index.requests import USUAL_K
 from densehash.progress import bar
 
 if TYPE_CHECKING:
@@ -120,26 +119,19 @@ def _search(
         "rerank": None if rerank == "none" else rerank,
         "metric": metric,
         "filter": None if chosen is None else read_ids(chosen, opened.info()["ids"]),
-    }
-    alone = {
         # Hamming distances are compared with a whole number.
         "radius": int(radius) if radius is not None and radius.is_integer() else radius,
         "exclude_self": exclude_self,
         "recall": recall,
-        "n_threads": threads,
     }
     missing: set[str] = set()
     if isinstance(opened, Index):
         if allow_partial or scheduler is not None or local_cluster is not None:
             raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
-        search: Callable[..., Any] = partial(opened.search, **asked, **alone)
+        search: Callable[..., Any] = partial(opened.search, **asked, n_threads=threads)
     else:
-        given = [radius, recall, threads]
-        if exclude_self or any(one is not None for one in given):
-            raise InputError(
-                "--radius, --recall, --exclude-self and --threads: not of an index in shards"
-            )
-        asked["k"] = USUAL_K if k is None else k
+        if threads is not None:
+            raise InputError("--threads: not of an index in shards")
         search = partial(_search_shards, opened, missing, **asked, allow_partial=allow_partial)
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):
@@ -167,10 +159,10 @@ def _check_out(out: Path) -> None:
 
 def _search_shards(
     index: ShardedIndex, missing: set[str], block: NDArray[Any], **asked: Any
-) -> Hits:
-    ids, distances, left_out = index.search(block, **asked)
+) -> Hits | Ranges:
+    *found, left_out = index.search(block, **asked)
     missing.update(left_out)
-    return Hits(ids, distances)
+    return Hits(*found) if len(found) == 2 else Ranges(*found)
 
 
 def _search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | Ranges:

@@ -13,12 +13,20 @@ from densehash.errors import MissingExtraError
 if TYPE_CHECKING:
     from densehash.distributed.cluster import connect, local_cluster
     from densehash.distributed.files import open_dask
-    from densehash.distributed.sharded import PartialHits, ShardedIndex
+    from densehash.distributed.sharded import PartialHits, PartialRanges, ShardedIndex
 
-__all__ = ["PartialHits", "ShardedIndex", "connect", "local_cluster", "open_dask"]
+__all__ = [
+    "PartialHits",
+    "PartialRanges",
+    "ShardedIndex",
+    "connect",
+    "local_cluster",
+    "open_dask",
+]
 
 _WHERE = {
     "PartialHits": "sharded",
+    "PartialRanges": "sharded",
     "ShardedIndex": "sharded",
     "connect": "cluster",
     "local_cluster": "cluster",

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.distributed.searching import Asked, Look, Search, answer_of, n_workers
-from densehash.index.answers import Hits, padded
+from densehash.distributed.together import nearest_together, within_together
+from densehash.index.answers import Hits, Ranges, padded
+from densehash.index.ids import public_ids
 from densehash.index.ordering import with_wider
 from densehash.index.question import Question
 from densehash.index.state import State
 
-__all__ = ["Stale", "hits_in"]
+__all__ = ["Stale", "found_together", "hits_in"]
 
 # Of a batch of queries: bytes that go to every worker, and bytes that a worker makes of it.
 _MOST_SENT = 1 << 23
@@ -72,12 +74,10 @@ def hits_in(
     '/no-such-folder/shard-0 is not there'
     """
     marks = {} if marks is None else marks
-    by_margins = state.kind.probes_by_margins and question.probes is not None
-    margins = search.rerank in state.sketch.reranks or (by_margins and not search.everywhere)
     parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
     lacking: list[NDArray[np.intp]] = []
     for at in _batches(search, state, question, len(rows)):
-        asked = Asked(question.some(at), margins=margins)
+        asked = _asked(search, state, question.some(at))
         nearest, n_found, looks = answer_of(search, asked, list(rows))
         _check_looks(looks, rows, marks)
         parts.append(padded(nearest.ids, nearest.distances, nearest.there, search.k))
@@ -92,6 +92,70 @@ def hits_in(
         return hits_in(wider, state, question.some(queries), rows, marks)
 
     return Hits(*with_wider(hits, np.concatenate(lacking), everywhere))
+
+
+def found_together(
+    search: Search,
+    state: State,
+    question: Question,
+    rows: Mapping[str, int],
+    *,
+    own: NDArray[Any] | bool = False,
+    ranges: bool = False,
+) -> Hits | Ranges:
+    """The neighbours of all queries in some shards, at least one, which are searched together.
+
+    Parameters
+    ----------
+    search, state, question, rows : as in :func:`hits_in`
+    own : as in :func:`densehash.distributed.together.nearest_together`
+    ranges : whether all rows within the radius are found, instead of the k nearest of them
+
+    Raises
+    ------
+    Stale : as :func:`hits_in` does
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from densehash.distributed.shards import Home
+    >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
+    >>> try:
+    ...     found_together(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
+    ... except Stale as stale:
+    ...     stale.looks["shard-0"].lost
+    '/no-such-folder/shard-0 is not there'
+    """
+    marks: dict[str, str] = {}
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for at in _batches(search, state, question, len(rows)):
+        asked = _asked(search, state, question.some(at))
+        of_batch = own if isinstance(own, bool) else own[at]
+        if ranges:
+            within, looks = within_together(search, asked, list(rows), of_batch)
+            counts = np.bincount(within.queries, minlength=len(asked))
+            parts.append((counts, public_ids(within.ids), within.distances))
+        else:
+            nearest, looks = nearest_together(search, asked, list(rows), of_batch)
+            near = nearest.there
+            if search.radius is not None:
+                near = near & (nearest.distances <= search.radius)
+            parts.append(padded(nearest.ids, nearest.distances, near, search.k))
+        _check_looks(looks, rows, marks)
+    first, *others = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not ranges:
+        return Hits(first, *others)
+    limits = np.concatenate([[0], np.cumsum(first)]).astype(np.int64)
+    return Ranges(limits, *others)
+
+
+def _asked(search: Search, state: State, question: Question) -> Asked:
+    by_margins = state.kind.probes_by_margins and question.probes is not None
+    margins = search.rerank in state.sketch.reranks or (by_margins and not search.everywhere)
+    return Asked(question, margins=margins)
 
 
 def _check_looks(looks: list[Look], rows: Mapping[str, int], marks: dict[str, str]) -> None:
@@ -109,7 +173,8 @@ def _check_looks(looks: list[Look], rows: Mapping[str, int], marks: dict[str, st
 def _batches(search: Search, state: State, question: Question, n_shards: int) -> Iterator[slice]:
     n_queries, n_features = question.vectors.shape
     sent = question.vectors.itemsize * n_features + 4 * state.sketch.n_bits
-    held = _CANDIDATE_BYTES * search.n_candidates * n_shards // n_workers()
+    n_rows = max(search.n_candidates, search.k)
+    held = _CANDIDATE_BYTES * n_rows * n_shards // n_workers()
     made = held + _SCORE_BYTES * state.kind.numbers_a_query
     step = max(min(_MOST_SENT // sent, _MOST_HELD // max(made, 1)), 1)
     for start in range(0, n_queries, step):

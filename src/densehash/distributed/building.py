@@ -33,13 +33,15 @@ from densehash.index import Index
 from densehash.index.building import empty_state, kept_type
 from densehash.index.changes import check_new, with_rows
 from densehash.index.ids import IdType, type_of
-from densehash.index.sketches import SKETCHES, Codes
 from densehash.index.state import State
 from densehash.rows import Floats, Rows, rows_of
 from densehash.rows.dask import Part, compute
 from densehash.truth import METRICS
 
 __all__ = ["copy_shard", "learnt", "write_shards"]
+
+# Of signs, rows of a group in each shard, about: a search reads 32 entries at a time, two of a row.
+_ROWS_A_GROUP = 16
 
 
 def learnt(
@@ -70,16 +72,11 @@ def learnt(
     (8, 'float32')
     """
     check_choice(metric, "metric", METRICS)
-    check_choice(sketch, "sketch", ("auto", *SKETCHES))
-    if sketch not in ("auto", Codes.name):
-        raise InputError(
-            f"an index in shards keeps codes, not {sketch}, for now: take sketch='codes' or 'auto'"
-        )
     vector_type = kept_type(np.empty((0, 0), chunks.dtype), keep_vectors)
     return empty_state(
         chunks.hashed(metric),
         partial(rows_of, verbose=verbose > 0),
-        sketch=Codes.name,
+        sketch=sketch,
         hasher=hasher,
         n_bits=n_bits,
         kind=kind,
@@ -89,6 +86,7 @@ def learnt(
         vector_type=vector_type,
         random_state=random_state,
         verbose=verbose,
+        most_groups=chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP,
     )
 
 

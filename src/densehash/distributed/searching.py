@@ -22,12 +22,21 @@ from densehash.errors import FileError
 from densehash.index.filters import Filter, allowed_rows
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Found, Ranked, first_of, up_to
-from densehash.index.question import Question, Request
+from densehash.index.question import Question, Reach, Request
 from densehash.index.searching import looked_up, n_allowed, named, reranked
 from densehash.index.state import State
 from densehash.rows.dask import compute, current_client
 
-__all__ = ["Answer", "Asked", "Look", "Search", "answer_of", "n_workers"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "Look",
+    "Search",
+    "answer_of",
+    "at_worker",
+    "n_workers",
+    "workers_for",
+]
 
 _FAN_IN = 8  # answers that are merged at a time
 
@@ -44,6 +53,9 @@ class Search(NamedTuple):
     filter : ids, or a function, or None
     everywhere : whether all rows are looked at, whatever the kind
     distance_type : of the distances of candidates, which the sketch says
+    reach : how far a sketch that estimates distances looks
+    radius : nothing farther away is found; None, where there is no limit
+    equal : whether rows are to be compared with the query
     """
 
     home: Home
@@ -53,6 +65,9 @@ class Search(NamedTuple):
     filter: Filter | None
     everywhere: bool = False
     distance_type: type[np.generic] = np.int32
+    reach: Reach | None = None
+    radius: float | None = None
+    equal: bool = False
 
 
 class Asked:
@@ -73,7 +88,7 @@ class Asked:
     def __len__(self) -> int:
         return len(self._prepared)
 
-    def of(self, state: State) -> Question:
+    def of(self, state: State, n_threads: int = 1) -> Question:
         """The question for a shard; one for all of a process, so that groups are found once."""
         if self._question is None:
             self._question = Question(
@@ -82,7 +97,7 @@ class Asked:
                 metric=self._metric,
                 unit_rows=state.metric == "cosine",
                 probes=self._probes,
-                n_threads=1,  # Dask gives other threads other shards
+                n_threads=n_threads,  # one, where Dask gives other threads other shards
                 prepared=self._prepared,
             )
         return self._question
@@ -156,10 +171,10 @@ def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
     """
     # One object each in the graph: they go to each worker once, not once with each shard.
     told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
-    workers = _workers_for(len(names))
+    workers = workers_for(len(names))
     looked, parts = [], []
     for name, worker in zip(names, workers, strict=True):
-        with _at(worker):
+        with at_worker(worker):
             looked.append(_task(_looked_up, told, queries, name))
             parts.append(_task(_part_of, looked[-1]))  # without what the shard alone must know
     candidates = _merged(parts, search.n_candidates)
@@ -169,7 +184,7 @@ def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
     last = _task(_last_of, candidates, search.n_candidates)
     parts = []
     for one, worker in zip(looked, workers, strict=True):
-        with _at(worker):
+        with at_worker(worker):
             parts.append(_task(_reranked, told, queries, one, last))
     whole, (n_found, looks) = compute([_merged(parts, search.k), _task(_about, candidates)])
     return Answer(whole.nearest, n_found, looks + whole.looks)
@@ -279,11 +294,16 @@ def n_workers() -> int:
     return 1 if client is None else max(len(client.nthreads()), 1)
 
 
-def _workers_for(n_shards: int) -> list[str | None]:
+def workers_for(n_shards: int) -> list[str | None]:
     """For each shard the worker that has looked at it before, if there is a cluster.
 
     A worker has a run of shards, whose answers it merges by itself, and whose files stay in its
     memory. Others take over where it is gone.
+
+    Examples
+    --------
+    >>> workers_for(2)
+    [None, None]
     """
     client = current_client()
     threads = {} if client is None else client.nthreads()
@@ -291,7 +311,15 @@ def _workers_for(n_shards: int) -> list[str | None]:
     return [slots[at * len(slots) // n_shards] if slots else None for at in range(n_shards)]
 
 
-def _at(worker: str | None) -> AbstractContextManager[Any]:
+def at_worker(worker: str | None) -> AbstractContextManager[Any]:
+    """Where tasks that are made in a ``with`` block run, unless it is gone.
+
+    Examples
+    --------
+    >>> with at_worker(None):
+    ...     delayed(len)([1, 2]).compute()
+    2
+    """
     if worker is None:
         return nullcontext()
     return dask.annotate(workers=[worker], allow_other_workers=True)  # type: ignore[no-any-return]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
 from dask.delayed import delayed
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import as_array
-from densehash.distributed.asking import Stale, hits_in
+from densehash.distributed.asking import Stale, found_together, hits_in
 from densehash.distributed.building import copy_shard, learnt, write_shards
 from densehash.distributed.catalog import (
     Catalog,
@@ -24,15 +25,24 @@ from densehash.distributed.catalog import (
 )
 from densehash.distributed.chunks import Chunks, IdChunks
 from densehash.distributed.doubles import double_id
-from densehash.distributed.searching import Search
+from densehash.distributed.measuring import measured
+from densehash.distributed.searching import Search, n_workers
 from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import no_hits
+from densehash.index.answers import Hits, Ranges, no_hits
 from densehash.index.filters import Filter
 from densehash.index.ids import check_ids, public_ids, type_of
-from densehash.index.requests import USUAL_K, check_k, check_rerank, n_candidates, question_of
-from densehash.index.state import CHECKED, content_of
+from densehash.index.requests import (
+    check_k,
+    check_own,
+    check_radius,
+    check_rerank,
+    n_candidates,
+    question_of,
+    reach_of,
+)
+from densehash.index.state import CHECKED, State, content_of
 from densehash.rows.dask import compute
 from densehash.source import Source
 from densehash.store import Store, lets_go
@@ -42,7 +52,7 @@ from densehash.store.manifest import SHARDS
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-__all__ = ["PartialHits", "ShardedIndex"]
+__all__ = ["PartialHits", "PartialRanges", "ShardedIndex"]
 
 _TRIES = 10  # of a search, while shards change
 
@@ -68,13 +78,38 @@ class PartialHits(NamedTuple):
     missing: tuple[str, ...]
 
 
+class PartialRanges(NamedTuple):
+    """All neighbours of q queries within a radius, nearest first; equally near ones by id.
+
+    Attributes
+    ----------
+    limits, ids, distances : as in :class:`densehash.index.Ranges`
+    missing : as in :class:`PartialHits`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> PartialRanges(np.array([0, 1]), np.array([3]), np.array([0.5]), ()).missing
+    ()
+    """
+
+    limits: NDArray[np.int64]
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+    missing: tuple[str, ...]
+
+
 class ShardedIndex:
     """An index whose rows lie in shards: ordinary index folders on storage that workers share.
 
     It is made by :meth:`build` or :meth:`open`. Work is done by the cluster of the current
-    ``distributed.Client``, or by threads of this process where there is none. Answers are those of
-    one :class:`densehash.Index` of all rows with the same hasher and groups: the same candidates,
-    ids and distances.
+    ``distributed.Client``, or by threads of this process where there is none.
+
+    All shards share one hasher, or one decoder of signs, and the centres of groups. Answers of
+    codes are those of one :class:`densehash.Index` of all rows with the same hasher and groups: the
+    same candidates, ids and distances. Of signs, all shards of a process are searched as one index;
+    where every row is compared (``recall=1``), answers are those of one index, too. Several workers
+    each look as far as if they were alone: together they compare more rows than one process would.
 
     A shard may be opened, searched and changed by itself, with :class:`densehash.Index`; searches
     see that. Rows that are added to one must bring ids that no other shard has.
@@ -88,7 +123,7 @@ class ShardedIndex:
     >>> with TemporaryDirectory() as folder:
     ...     index = ShardedIndex.build(X, Path(folder, "rows.dh"), n_bits=8, random_state=0)
     ...     index, index.search([[6.0, 7.0]], k=2).ids
-    (ShardedIndex(3 shards, flat, 20 rows, 8 bits of ITQ, float32 vectors, l2), array([[3, 2]]))
+    (ShardedIndex(3 shards, flat, 20 rows, signs of 8 bits, float32 vectors, l2), array([[3, 2]]))
     """
 
     def __init__(self, store: Store) -> None:
@@ -126,10 +161,11 @@ class ShardedIndex:
             shards, which is replaced when the new one is whole
         ids : n different integers from 0 on, or n different strings: an array, or a dask array or
             column with the chunks of X; the numbers of the rows without
-        sketch : "codes", or "auto", which is that; shards keep no signs for now
-        hasher, n_bits, kind, metric, keep_vectors, n_groups, n_tables, random_state : as in
-            :meth:`densehash.Index.build`. The hasher learns from all rows, on the workers, and the
-            groups from a sample. The tables of the multi kind suit the rows of each shard, where
+        sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, n_tables, random_state : as in
+            :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers; groups and
+            the decoder of signs from a sample. Of signs, recall is measured once all shards are
+            written, where vectors are kept: some rows ask for their neighbours in all shards. The
+            tables of the multi kind suit the rows of each shard, where
             ``n_tables`` is not given: the answers of searches with ``probes`` depend on them.
         verbose : 1 shows Dask's bars
 
@@ -169,7 +205,9 @@ class ShardedIndex:
             home = Home(folder, marks_of(state))
             try:
                 new = write_shards(home, state, chunks, names, old=[], verbose=verbose)
-                change.publish(content_with(content_of(state), new), checked=CHECKED)
+                content = content_of(measured(home, state, new, random_state))
+                version = state.sketch.format_version
+                change.publish(content_with(content, new), checked=CHECKED, version=version)
             finally:
                 sweep(folder, change)
         return cls(change.store)
@@ -269,6 +307,20 @@ class ShardedIndex:
         return self._catalog.state.reason
 
     @property
+    def sketch(self) -> str:
+        """What is kept of a row: "codes" or "signs"."""
+        return self._catalog.state.sketch.name
+
+    @property
+    def recall(self) -> float | None:
+        """The share of the 10 nearest rows that a search finds where it is not told how.
+
+        It was measured on some rows of all shards when they were built. None, where rows are kept
+        as codes, without vectors, or all of them are compared.
+        """
+        return self._catalog.state.settings.recall
+
+    @property
     def metric(self) -> str:
         """What searches go by: "l2", "cosine" or "ip"."""
         return self._catalog.state.metric
@@ -354,25 +406,78 @@ class ShardedIndex:
 
     # --- asked --------------------------------------------------------------------------------
 
+    @overload
     def search(
         self,
         Q: ArrayLike | Source,
-        k: int = USUAL_K,
+        k: int | None = None,
         *,
+        radius: None = None,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
+        probes: int | None = None,
+        allow_partial: bool = False,
+    ) -> PartialHits: ...
+    @overload
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int,
+        *,
+        radius: float | None,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
+        probes: int | None = None,
+        allow_partial: bool = False,
+    ) -> PartialHits: ...
+    @overload
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: None = None,
+        *,
+        radius: float,
+        candidates: int | None = None,
+        rerank: str | None = "auto",
+        metric: str | None = None,
+        filter: Filter | None = None,
+        exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
+        probes: int | None = None,
+        allow_partial: bool = False,
+    ) -> PartialRanges: ...
+    def search(
+        self,
+        Q: ArrayLike | Source,
+        k: int | None = None,
+        *,
+        radius: float | None = None,
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
         filter: Filter | None = None,  # noqa: A002
+        exclude_self: bool | ArrayLike = False,
+        recall: float | None = None,
         probes: int | None = None,
         allow_partial: bool = False,
-    ) -> PartialHits:
+    ) -> PartialHits | PartialRanges:
         """Find the neighbours of queries in all shards.
 
         Parameters
         ----------
         Q : real array of shape (q, d), or a Source; finite
-        k : how many neighbours
-        candidates, rerank, metric, probes : as in :meth:`densehash.Index.search`
+        k : how many neighbours, default 10; with ``radius`` alone, all within it
+        radius, candidates, rerank, metric, exclude_self, recall, probes : as in
+            :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` are for
+            signs.
         filter : which rows may be found: an array of ids, or a function that is called with arrays
             of ids, on the workers, and returns booleans. k rows are found where k match.
         allow_partial : whether shards that cannot be read are left out; ``missing`` names them.
@@ -381,6 +486,8 @@ class ShardedIndex:
         Returns
         -------
         PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``
+        PartialRanges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), and ``missing``, with
+            ``radius`` but no ``k``
 
         Raises
         ------
@@ -400,38 +507,57 @@ missing=())
         state = self._catalog.state
         question = question_of(state, Q, metric=metric, probes=probes)
         how, wanted = check_rerank(rerank, state), check_k(k)
+        limit = None if radius is None else check_radius(radius, how, state)
+        own = check_own(exclude_self, len(question), state)
         chosen = self._check_filter(filter)
+        ranges = limit is not None and k is None
+        search = Search(
+            self._catalog.home,
+            wanted,
+            0,
+            how,
+            chosen,
+            distance_type=state.sketch.distance_type,
+            reach=reach_of(state, recall, probes),
+            radius=limit,
+        )
+        # Codes of several workers are cut to the best candidates of all before they are re-ranked.
+        one_by_one = state.sketch.counts and limit is None and own is False
+        if state.sketch.counts and not one_by_one and n_workers() > 1:
+            raise InputError(
+                "radius and exclude_self of codes are not for the workers of a cluster: search "
+                "without a Client, or build the index with sketch='signs'"
+            )
         gone: dict[str, str] = {}
         for _ in range(_TRIES):
             rows = {name: n for name, n in self._rows.items() if name not in gone}
             n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
-            search = Search(
-                self._catalog.home,
-                wanted,
-                n,
-                how,
-                chosen,
-                distance_type=state.sketch.distance_type,
-            )
+            told = search._replace(n_candidates=n)
+            hits: Hits | Ranges
             try:
-                hits = (
-                    hits_in(search, state, question, rows)
-                    if rows
-                    else no_hits(state, len(question), wanted, how)
-                )
+                if not rows:
+                    hits = _nothing(state, len(question), wanted, how, ranges=ranges)
+                elif one_by_one:
+                    hits = hits_in(told, state, question, rows)
+                else:
+                    hits = found_together(told, state, question, rows, own=own, ranges=ranges)
             except Stale as stale:
                 looks = stale.looks.items()
                 self._count({name: look.n_rows for name, look in looks if look.lost is None})
                 lost = {name: look.lost for name, look in looks if look.lost is not None}
                 if lost and self._store.refresh():  # somebody has replaced it
                     self._take()
-                    return self.search(
+                    anew: Callable[..., PartialHits | PartialRanges] = self.search
+                    return anew(
                         Q,
                         k,
+                        radius=radius,
                         candidates=candidates,
                         rerank=rerank,
                         metric=metric,
                         filter=filter,
+                        exclude_self=exclude_self,
+                        recall=recall,
                         probes=probes,
                         allow_partial=allow_partial,
                     )
@@ -440,6 +566,8 @@ missing=())
                 gone |= lost
             else:
                 missing = tuple(name for name in self._catalog.rows if name in gone)
+                if isinstance(hits, Ranges):
+                    return PartialRanges(*hits, missing)
                 return PartialHits(*hits, missing)
         raise FileError(f"shards of {self.path} change faster than they are searched")
 
@@ -541,11 +669,20 @@ missing=())
                 ]
                 new = make(self._catalog, others)
                 content = content_with(change.content, [*others, *new])
-                change.publish(content, checked=CHECKED)
+                version = self._catalog.state.sketch.format_version
+                change.publish(content, checked=CHECKED, version=version)
             finally:
                 sweep(self.path, change)
                 self._take()
         return tuple(one.name for one in new)
+
+
+def _nothing(state: State, n_queries: int, k: int, rerank: str | None, *, ranges: bool) -> Any:
+    """What is found where there are no rows."""
+    none = no_hits(state, n_queries, k, rerank)
+    if not ranges:
+        return none
+    return Ranges(np.zeros(n_queries + 1, np.int64), none.ids[:0, 0], none.distances[:0, 0])
 
 
 def _wrong_with(home: Home, name: str) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +43,7 @@ __all__ = [
     "open_shard",
     "place_shard",
     "seen",
+    "together",
 ]
 
 SHARD = re.compile(r"shard-[0-9a-f]{16}")
@@ -51,9 +54,16 @@ UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 
 # Opened shards of this process. They hold maps of files, hardly any memory.
 _MOST_OPEN = 256
-_open: OrderedDict[Path, Opened] = OrderedDict()
+_open: OrderedDict[str, Opened] = OrderedDict()
 _models: dict[str, tuple[Sketch, Kind]] = {}
+# Shards that were searched together, as segments of one index: made once, since a sketch keeps what
+# searches the segments that it was asked for last.
+_MOST_TOGETHER = 4
+_together: OrderedDict[tuple[Path, tuple[tuple[str, str], ...]], State] = OrderedDict()
 _lock = new_lock()
+
+_LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_SETTLED = 2 * 10**9  # nanoseconds; coarser clocks of files are not about any more
 
 _N_SAMPLED = 64  # ids of a segment that say how its ids are spread
 _NO_MATTER = {"random_state", "verbose"}  # of a hasher that has learnt
@@ -81,12 +91,14 @@ class Opened(NamedTuple):
     state : its rows; the sketch and the kind are shared by all shards of this process
     n_bytes : on the disk
     manifest : all bytes of the file that tells of a change
+    stamp : what the system says of that file; None, where it may say the same after a change
     """
 
     mark: str
     state: State
     n_bytes: int
     manifest: bytes
+    stamp: tuple[int, ...] | None = None
 
 
 class Seen(NamedTuple):
@@ -128,6 +140,7 @@ def marks_of(state: State) -> dict[str, str]:
     return {
         "sketch": state.sketch.name,
         "hasher": _digest(content.get("hasher")),
+        "decoder": _digest(content.get("sketch_settings")),
         "kind": content["kind"],
         "settings of its kind": _digest(content["kind_settings"]),
         "metric": content["metric"],
@@ -193,9 +206,13 @@ def open_shard(home: Home, name: str) -> Opened:
         ...
     densehash.errors.FileError: /no-such-folder/shard-0123456789abcdef is not there
     """
-    path = home.folder / name
+    key = os.path.join(home.folder, name)  # noqa: PTH118  this is all that most searches do
     with _lock:
-        found = _open.get(path)
+        found = _open.get(key)
+    stamp = _stamp_of(key)
+    if found is not None and stamp is not None and found.stamp == stamp:
+        return found
+    path = Path(key)
     manifest = _manifest_of(path)
     if found is None or found.manifest != manifest:
         index = Index.open(path)
@@ -203,12 +220,57 @@ def open_shard(home: Home, name: str) -> Opened:
         check_same(path, marks, home.marks)
         n_bytes = index.info()["bytes_on_disk"]
         found = Opened(str(index._mark), _shared(index._state, marks), n_bytes, manifest)
+    found = found._replace(stamp=stamp)
     with _lock:
-        _open[path] = found
-        _open.move_to_end(path)
+        _open[key] = found
+        _open.move_to_end(key)
         if len(_open) > _MOST_OPEN:
             _open.popitem(last=False)
     return found
+
+
+def together(home: Home, shards: Mapping[str, Opened]) -> State:
+    """One index of the rows of some shards, at least one; their ids differ.
+
+    Examples
+    --------
+    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
+    >>> home = Home(Path("a"), {})
+    >>> together(home, {"shard-0": Opened("1", state, 0, b"")}).n_live
+    8
+    """
+    key = home.folder, tuple((name, one.mark) for name, one in shards.items())
+    with _lock:
+        found = _together.pop(key, None)
+        if found is None:
+            states = [one.state for one in shards.values()]
+            segments = [segment for state in states for segment in state.segments]
+            # Where shards have ids one after the other, rows of equal distance come by id.
+            segments.sort(key=lambda segment: segment.ids[0].item())
+            found = replace(states[0], segments=tuple(segments))
+        _together[key] = found
+        if len(_together) > _MOST_TOGETHER:
+            _together.popitem(last=False)
+    return found
+
+
+def _stamp_of(shard: str) -> tuple[int, ...] | None:
+    """Tells whether a manifest is another one, without a look into it; None, where nobody can tell.
+
+    A change that follows another at once may leave the same times, so new files have no stamp.
+    """
+    try:  # opened, since a file system of a network asks its server then
+        descriptor = os.open(os.path.join(shard, MANIFEST), _LOOK)  # noqa: PTH118
+    except OSError:  # opening the shard will say what is wrong
+        return None
+    try:
+        about = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    times = about.st_mtime_ns, about.st_ctime_ns
+    if time.time_ns() - max(times) < _SETTLED:
+        return None
+    return about.st_dev, about.st_ino, about.st_size, *times
 
 
 def _manifest_of(path: Path) -> bytes:
@@ -237,7 +299,7 @@ def seen(home: Home, name: str) -> Seen:
     '/no-such-folder/shard-0123456789abcdef is not there'
     """
     try:
-        mark, state, n_bytes, _ = open_shard(home, name)
+        mark, state, n_bytes, *_ = open_shard(home, name)
     except FileError as error:
         return lost(name, error)
     some = [

@@ -23,6 +23,7 @@ __all__ = [
     "Effort",
     "Hits",
     "Ranges",
+    "equal_rows",
     "hits_of",
     "neighbours",
     "neighbours_within",
@@ -312,7 +313,7 @@ def _hamming_range(
         if not isinstance(own, bool):
             equal = ids == own[queries]
         elif own:
-            equal = _equal_rows(state, segment, asked, positions, queries)
+            equal = equal_rows(state, segment, asked, positions, queries)
         else:
             equal = np.zeros(len(ids), np.bool_)
         part = queries, ids, distances, equal
@@ -366,18 +367,28 @@ def _equal(state: State, asked: Question, found: Found) -> NDArray[np.bool_]:
         here = found.there & (found.segments == number)
         queries, columns = np.nonzero(here)
         positions = found.positions[here]
-        same[queries, columns] = _equal_rows(state, segment, asked, positions, queries)
+        same[queries, columns] = equal_rows(state, segment, asked, positions, queries)
     return same
 
 
-def _equal_rows(
+def equal_rows(
     state: State,
     segment: Segment,
     asked: Question,
     positions: NDArray[np.int64],
     queries: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
-    """Whether the rows at some positions equal the queries of some numbers, (m,) each."""
+    """Whether the rows at some positions equal the queries of some numbers, (m,) each.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
+    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)._state
+    >>> asked = question_of(state, [[2.0]])
+    >>> equal_rows(state, state.segments[0], asked, np.array([2, 3]), np.array([0, 0]))
+    array([ True, False])
+    """
     if segment.vectors is None or not asked.has_vectors:
         return state.sketch.equal(segment, positions, asked.prepared, queries)
     as_kept = asked.vectors
@@ -458,7 +469,7 @@ def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
     Examples
     --------
     >>> from densehash.index import Index
-    >>> no_hits(Index.build(np.eye(8), n_bits=8)._state, 1, 2, None)
+    >>> no_hits(Index.build(np.eye(8), hasher="itq", n_bits=8)._state, 1, 2, None)
     Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
     """
     ids = no_ids(state.id_type).reshape(n_queries, 0)

@@ -109,6 +109,7 @@ def empty_state(
     random_state: int | RandomState | None,
     verbose: int,
     scaled: bool = False,
+    most_groups: int | None = None,
 ) -> State:
     """All that is learnt before the first row is kept: an index of no rows.
 
@@ -121,6 +122,7 @@ def empty_state(
         :meth:`densehash.Index.build`
     id_type, vector_type : in which ids and vectors are kept
     scaled : whether signs go with vectors in whole numbers, with a scale for each row
+    most_groups : of signs, where nothing was said of groups; None are as many as suit the rows
 
     Examples
     --------
@@ -151,6 +153,7 @@ def empty_state(
             rows_of(hashed),
             n_bits,
             options=options,
+            most_groups=most_groups,
             metric=metric,
             random_state=random_state,
             second=vector_type is None,
@@ -171,6 +174,7 @@ def _signs_for(
     n_bits: int | None,
     *,
     options: Mapping[str, int | None],
+    most_groups: int | None,
     metric: str,
     random_state: int | RandomState | None,
     second: bool,
@@ -192,7 +196,8 @@ def _signs_for(
         few = rows.n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
         chosen = "flat" if few else "grouped"
     if chosen == "grouped" and given.get("n_groups") is None:
-        given["n_groups"] = n_small_groups_for(rows.n_rows)
+        suited = n_small_groups_for(rows.n_rows)
+        given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
     where, reason = kind_for(chosen, rows, bits, options=given, random_state=random_state)
     if kind == "auto":
         reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"

@@ -33,6 +33,7 @@ from densehash.index.question import Request
 from densehash.index.requests import (
     USUAL_K,
     check_k,
+    check_own,
     check_probes,
     check_radius,
     check_rerank,
@@ -626,7 +627,7 @@ class Index:
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
         limit = None if radius is None else check_radius(radius, how, state)
-        own = self._check_own(exclude_self, len(asked))
+        own = check_own(exclude_self, len(asked), state)
         reach = reach_of(state, recall, probes)
         if not state.segments:
             none = no_hits(state, len(asked), wanted, how)
@@ -866,23 +867,15 @@ class Index:
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
 
-    def _check_ids(self, ids: ArrayLike, name: str = "ids") -> NDArray[Any]:
+    def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         if isinstance(ids, (list, tuple)) and len(ids) == 0:
             return no_ids(self._state.id_type)
-        found = check_ids(ids, name)
+        found = check_ids(ids)
         if type_of(found) != self._state.id_type:
             raise InputError(
-                f"{name} are of type {type_of(found)}, those of the index {self._state.id_type}"
+                f"ids are of type {type_of(found)}, those of the index {self._state.id_type}"
             )
         return found
-
-    def _check_own(self, exclude_self: bool | ArrayLike, n_queries: int) -> NDArray[Any] | bool:
-        if isinstance(exclude_self, (bool, np.bool_)):
-            return bool(exclude_self)
-        own = self._check_ids(exclude_self, "exclude_self")
-        if len(own) != n_queries:
-            raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
-        return own
 
 
 def _state_at(path: Path, content: dict[str, Any]) -> State:

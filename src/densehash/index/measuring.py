@@ -25,7 +25,15 @@ from densehash.progress import bar
 from densehash.source import Source
 from densehash.truth import nearest
 
-__all__ = ["RECALLS", "USUAL_RECALL", "distances_to", "measured"]
+__all__ = [
+    "RECALLS",
+    "USUAL_RECALL",
+    "distances_to",
+    "measured",
+    "rows_that_ask",
+    "settings_for",
+    "with_too_few",
+]
 
 RECALLS = (0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 """What an index knows how to reach."""
@@ -66,12 +74,9 @@ def measured(
     """
     if not state.sketch.estimates:
         return state
-    n = len(X)
-    if n < _FEWEST_ROWS:
-        few = f"{n:,} rows are too few to learn from, so every row is compared"
-        return replace(state, reason=f"{state.reason}; {few}")
-    n_asking = min(max(_COMPARED // n, _FEWEST), _MOST, n // 2)
-    numbers = np.unique(check_chance(random_state).randint(n, size=n_asking))
+    numbers = rows_that_ask(len(X), random_state)
+    if len(numbers) == 0:
+        return with_too_few(state, len(X))
     with bar("measuring recall", 2, shown=verbose) as advance:
         asked = question_of(state, X[numbers])
         hashed = as_hashed(X, state.metric)
@@ -81,11 +86,59 @@ def measured(
         others = _without(near, numbers)
         positions, own = (_positions(state, ids, one) for one in (others, numbers))
         truth = distances_to(state, asked, positions) if state.is_exact else positions
-        kept = state.vector_type is not None
-        reaches = state.sketch.reaches(
-            state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
-        )
+        settings = settings_for(state, asked, truth, own)
         advance(1)
+    reason = state.reason
+    if settings.reach is not None and settings.reach.stop == EVERYTHING.stop:
+        reason += "; estimates tell too little of these rows, so every row is compared"
+    return replace(state, reason=reason, settings=settings)
+
+
+def rows_that_ask(n: int, random_state: int | RandomState | None) -> NDArray[np.int64]:
+    """Numbers of rows, of n, whose neighbours recall is measured by; none, where n is too few.
+
+    Examples
+    --------
+    >>> len(rows_that_ask(100, 0)), 150 < len(rows_that_ask(400, 0)) <= 200
+    (0, True)
+    """
+    if n < _FEWEST_ROWS:
+        return np.empty(0, np.int64)
+    n_asking = min(max(_COMPARED // n, _FEWEST), _MOST, n // 2)
+    return np.unique(check_chance(random_state).randint(n, size=n_asking))
+
+
+def with_too_few(state: State, n: int) -> State:
+    """An index of so few rows that nothing is measured.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8, sketch="codes")._state
+    >>> with_too_few(state, 8).reason[-58:]
+    '8 rows are too few to learn from, so every row is compared'
+    """
+    few = f"{n:,} rows are too few to learn from, so every row is compared"
+    return replace(state, reason=f"{state.reason}; {few}")
+
+
+def settings_for(
+    state: State, asked: Question, truth: NDArray[Any], own: NDArray[np.int64]
+) -> Settings:
+    """How far an index must look, by the neighbours of some of its rows.
+
+    Parameters
+    ----------
+    state : the index
+    asked : q of its rows
+    truth : (q, k) their neighbours without themselves: distances where these are exact, or else
+        positions, counted over all segments
+    own : int64 (q,), positions of the rows that ask
+    """
+    kept = state.vector_type is not None
+    reaches = state.sketch.reaches(
+        state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
+    )
     if state.is_exact:  # what estimates cannot tell apart is compared
         reaches = tuple(
             reach
@@ -93,11 +146,7 @@ def measured(
             else EVERYTHING._replace(recall=reach.recall)
             for reach in reaches
         )
-    usual = reaches[RECALLS.index(USUAL_RECALL)]
-    reason = state.reason
-    if usual.stop == EVERYTHING.stop:
-        reason += "; estimates tell too little of these rows, so every row is compared"
-    return replace(state, reason=reason, settings=Settings(reach=usual, reaches=reaches))
+    return Settings(reach=reaches[RECALLS.index(USUAL_RECALL)], reaches=reaches)
 
 
 def distances_to(

@@ -17,6 +17,7 @@ from densehash.checks import (
     check_vectors,
 )
 from densehash.errors import InputError
+from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
 from densehash.index.question import EVERYTHING, Question, Reach
 from densehash.index.state import State
@@ -26,6 +27,7 @@ from densehash.truth import METRICS
 __all__ = [
     "USUAL_K",
     "check_k",
+    "check_own",
     "check_probes",
     "check_radius",
     "check_rerank",
@@ -53,13 +55,37 @@ def check_k(k: int | None) -> int:
     return USUAL_K if k is None else check_integer(k, "k", 1)
 
 
+def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
+    """The ids of the queries, as they are kept, where they are given.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> check_own(True, 2, state), check_own([3, 4], 2, state)
+    (True, array([3, 4]))
+    """
+    if isinstance(exclude_self, (bool, np.bool_)):
+        return bool(exclude_self)
+    own = no_ids(state.id_type)
+    if not isinstance(exclude_self, (list, tuple)) or len(exclude_self):
+        own = check_ids(exclude_self, "exclude_self")
+    if type_of(own) != state.id_type:
+        raise InputError(
+            f"exclude_self are of type {type_of(own)}, those of the index {state.id_type}"
+        )
+    if len(own) != n_queries:
+        raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
+    return own
+
+
 def check_radius(radius: float, rerank: str | None, state: State) -> float:
     """How far away neighbours may be; a whole number where they are counted in bits.
 
     Examples
     --------
     >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
     >>> check_radius(2, None, state), check_radius(0.5, "exact", state)
     (2, 0.5)
     """
@@ -119,7 +145,8 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     Examples
     --------
     >>> from densehash.index import Index
-    >>> n_candidates(None, 2, "exact", Index.build(np.eye(8), n_bits=8)._state)
+    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
+    >>> n_candidates(None, 2, "exact", state)
     8
     """
     if candidates is not None:

@@ -41,7 +41,7 @@ def nearest(state: State, asked: Question, request: Request) -> Found:
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> nearest(state, asked, request).positions
@@ -70,7 +70,7 @@ def reranked(state: State, asked: Question, candidates: Found, request: Request)
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(1, 5, "exact", [None])
     >>> candidates = candidates_of(state, asked, request)
@@ -99,7 +99,7 @@ def exactly(segment: Segment, asked: Question, positions: NDArray[np.int64], k: 
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> exactly(state.segments[0], question_of(state, [[2.2]]), np.array([[4, 3, 1]]), 2).positions
     array([[3, 1]])
@@ -123,7 +123,7 @@ def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> named(state.segments, nearest(state, asked, request))
@@ -145,7 +145,7 @@ def candidates_of(state: State, asked: Question, request: Request) -> Found:
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
     >>> candidates_of(state, asked, request).there.sum()
@@ -182,7 +182,7 @@ def looked_up(
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked, request = question_of(state, [[2.0]]), Request(1, 1, None, [None])
     >>> looked_up(state, asked, request).positions
@@ -226,7 +226,7 @@ def merged(segments: Sequence[Segment], parts: Sequence[Candidates], n: int) -> 
     Examples
     --------
     >>> from densehash.index import Index
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> part = Candidates(np.array([[0.5]], np.float32), np.array([[4]]))
     >>> merged(index._state.segments, [part], 1).segments
     array([[0]], dtype=int32)
@@ -264,7 +264,7 @@ def as_compared(asked: Question, segment: Segment) -> NDArray[Any]:
     --------
     >>> from densehash.index import Index
     >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
+    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
     >>> state = index._state
     >>> asked = question_of(state, [[2.0]])
     >>> as_compared(asked, state.segments[0])

@@ -42,8 +42,8 @@ INDEX = "densehash index"
 HASHER = "densehash hasher"
 SHARDS = "densehash shards"
 
-VERSIONS = {INDEX: (1, 2), HASHER: (1,), SHARDS: (1,)}
-"""Of the format, which this densehash reads, by form: an index that is not of codes has 2."""
+VERSIONS = {INDEX: (1, 2), HASHER: (1,), SHARDS: (1, 2)}
+"""Of the format, which this densehash reads, by form: what is not of codes has 2."""
 
 MOST_BYTES = 1 << 24
 """Of a manifest; thousands of segments take less."""

@@ -9,6 +9,7 @@ from their centres.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from densehash.checks import check_integer, check_positive
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
-from densehash.index.ordering import Found, Ranked, first_of, with_wider
+from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
@@ -455,6 +456,7 @@ class _Look:
     ) -> None:
         self._segments, self._searcher, self.reach = segments, searcher, reach
         self._n_threads = n_threads
+        self._is_by_id = _rise(segments)  # and so are rows of equal distance
         self.n_rows = sum(len(segment.ids) for segment in segments)
         self.n_allowed = self.n_rows
         self._masks = _masks(allowed, segments)
@@ -469,10 +471,10 @@ class _Look:
         efforts: NDArray[np.int32],
     ) -> Found:
         """The k nearest, by (distance, id); what it took is added to efforts of these numbers."""
-        if len(self._segments) == 1:
+        if self._is_by_id:
             distances, positions, of_each = self._search(queries, k, self._masks)
             efforts[numbers] += of_each
-            return Found(distances, np.zeros(positions.shape, np.int32), positions)
+            return Found(distances, *self._places(positions))
         # Native code orders rows of equal distance by segment. One more than k tells whether the
         # last one is among them: then each segment is asked for its own first.
         distances, positions, of_each = self._search(queries, k + 1, self._masks)
@@ -512,17 +514,29 @@ class _Look:
         self, answers: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]], k: int
     ) -> Found:
         """The first k by (distance, id) of answers whose rows differ."""
-        parts = []
+        distances, positions = (np.concatenate(one, axis=1) for one in zip(*answers, strict=True))
+        numbers, own = self._places(positions)
+        ids = np.zeros(own.shape, np.result_type(*(segment.ids for segment in self._segments)))
+        for number, segment in enumerate(self._segments):
+            here = (numbers == number) & (own >= 0)
+            ids[here] = segment.ids[own[here]]
+        order = order_of(distances, ids, first=(own < 0,))[:, :k]
+        found = (np.take_along_axis(one, order, axis=1) for one in (distances, numbers, own))
+        return Found(*found)
+
+    def _places(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Segments of rows, and where they lie in them; -1 where there is none."""
+        if len(self._segments) == 1:
+            return np.zeros(positions.shape, np.int32), positions
         firsts = np.cumsum([0, *(segment.n_rows for segment in self._segments[:-1])])
-        for distances, positions in answers:
-            numbers = np.searchsorted(firsts, positions, side="right") - 1
-            for number, segment in enumerate(self._segments):
-                here = (numbers == number) & (positions >= 0)
-                own = np.where(here, positions - firsts[number], 0)
-                place = np.full(own.shape, number, np.int32), np.where(here, own, -1)
-                parts.append(Ranked(distances, segment.ids[own], here, place))
-        whole = first_of(parts, k)
-        return Found(whole.distances, *whole.places)
+        numbers = np.searchsorted(firsts, np.maximum(positions, 0), side="right") - 1
+        own = np.where(positions >= 0, positions - firsts[numbers], -1)
+        return numbers.astype(np.int32), own
+
+
+def _rise(segments: Sequence[Segment]) -> bool:
+    """Whether all ids of a segment come before those of the next."""
+    return all(one.ids[-1] < two.ids[0] for one, two in pairwise(segments))
 
 
 def _searched(

@@ -1,0 +1,99 @@
+"""How far searches of shards must look: measured once all of them are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash.distributed.searching import Asked
+from densehash.distributed.shards import Home, Seen, open_shard, together
+from densehash.index.building import as_hashed
+from densehash.index.measuring import rows_that_ask, settings_for, with_too_few
+from densehash.index.requests import USUAL_K, question_of
+from densehash.index.searching import exactly
+from densehash.index.state import State
+from densehash.rows.dask import compute
+from densehash.truth import nearest
+
+__all__ = ["measured"]
+
+
+def measured(
+    home: Home, state: State, shards: Sequence[Seen], random_state: int | RandomState | None
+) -> State:
+    """What shards have in common, with how far to look.
+
+    Some rows of all shards ask for their neighbours. Workers find the true ones, by comparing every
+    row; this process then tries what finds them, in all shards.
+
+    Parameters
+    ----------
+    home : where the shards are
+    state : what they have in common
+    shards : all of them, just written
+    random_state : draws the rows that ask
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8, sketch="codes")._state
+    >>> measured(Home(Path("no-such-folder"), {}), state, [], 0) is state  # not of codes
+    True
+    """
+    if not state.sketch.estimates:
+        return state
+    if state.vector_type is None:
+        reason = f"{state.reason}; no vectors are kept, so recall is not measured"
+        return replace(state, reason=f"{reason}, and every estimate is looked at")
+    rows = {one.name: one.n_rows for one in shards}
+    numbers = rows_that_ask(sum(rows.values()), random_state)
+    if len(numbers) == 0:
+        return with_too_few(state, sum(rows.values()))
+    whole = together(home, {name: open_shard(home, name) for name in rows})
+    vectors, ids = _rows_at(whole, numbers)
+    asked = question_of(state, vectors)
+    look = delayed(_distances_in, pure=False)
+    told = delayed(Asked(asked, margins=False), pure=False, traverse=False)
+    truth = _least(compute([look(home, name, told, ids) for name in rows]))
+    return replace(state, settings=settings_for(whole, asked, truth, numbers))
+
+
+def _distances_in(home: Home, name: str, asked: Asked, own: NDArray[Any]) -> NDArray[np.float32]:
+    """On a worker: distances of queries to their nearest rows in a shard, but for their own."""
+    state = open_shard(home, name).state
+    question = asked.of(state)
+    metric = "l2" if state.metric == "cosine" else state.metric
+    parts = []
+    for segment in state.segments:
+        rows = as_hashed(segment.kept, state.metric)
+        k = min(USUAL_K + 1, segment.n_rows)
+        near = nearest(question.hashed, rows, k=k, metric=metric)
+        others = np.where(segment.ids[near] == own[:, np.newaxis], -1, near)
+        distances, positions = exactly(segment, question, others, USUAL_K)
+        parts.append(np.where(positions >= 0, distances, np.float32(np.inf)))
+    return _least(parts)
+
+
+def _least(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The least of all distances, as many as there are neighbours, rising."""
+    return np.sort(np.concatenate(parts, axis=1), axis=1)[:, :USUAL_K]
+
+
+def _rows_at(state: State, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Vectors and ids of rows, none of which was removed; numbers count over all segments, rising.
+
+    Signs lie by rank, so a row's number is its position, too.
+    """
+    limits = np.cumsum([0, *(segment.n_rows for segment in state.segments)])
+    parts = [numbers[(numbers >= low) & (numbers < high)] - low for low, high in pairwise(limits)]
+    both = list(zip(state.segments, parts, strict=True))
+    vectors = np.concatenate([segment.kept[some] for segment, some in both])
+    return vectors, np.concatenate([segment.ids[some] for segment, some in both])
