@@ -327,7 +327,7 @@ def test_tuning_without_vectors(kind: str) -> None:
 @every_kind
 def test_an_index_knows_what_it_finds(kind: str, tmp_path: Path) -> None:
     """On rows that it never saw, too: what it says, and what it is asked for."""
-    X, Q = blobs(), blobs(600, seed=1)
+    X, Q = blobs(), blobs(300, seed=1)
     for options in ({"path": tmp_path / "a"}, {"n_bits": 16}):
         index = build(kind, X, far=False, **options)
         assert index.recall is not None

@@ -40,7 +40,8 @@ from index_model import Model
 from densehash.errors import FileError, InputError
 from densehash.index import Index
 
-EXAMPLES = int(os.environ.get("DENSEHASH_SOAK", "1")) * 100
+SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
+EXAMPLES = 60 if SOAK == 1 else 100 * SOAK
 
 POOL = rows(9, seed=11)  # few, so that there are ties
 QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])
