@@ -23,7 +23,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-paper ## every figure of the paper, small, on built-in sets; about two minutes
+demo: $(VENV)/.installed-paper ## every figure of the paper, small, on built-in sets; about four minutes
 	$(BIN)/densehash paper --quick --out build/paper
 
 test: $(VENV)/.installed-test ## lint, types and all tests
