@@ -34,6 +34,7 @@ from densehash.index.requests import (
     USUAL_K,
     check_k,
     check_own,
+    check_own_type,
     check_probes,
     check_radius,
     check_rerank,
@@ -868,14 +869,7 @@ class Index:
                 self._mark = self._store.mark
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
-        if isinstance(ids, (list, tuple)) and len(ids) == 0:
-            return no_ids(self._state.id_type)
-        found = check_ids(ids)
-        if type_of(found) != self._state.id_type:
-            raise InputError(
-                f"ids are of type {type_of(found)}, those of the index {self._state.id_type}"
-            )
-        return found
+        return check_own_type(ids, self._state)
 
 
 def _state_at(path: Path, content: dict[str, Any]) -> State:

@@ -19,6 +19,7 @@ from densehash.index.changes import locate
 from densehash.index.question import EVERYTHING, Question
 from densehash.index.requests import USUAL_K, question_of
 from densehash.index.searching import exactly, merged
+from densehash.index.segment import firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.state import Settings, State
 from densehash.progress import bar
@@ -205,7 +206,7 @@ def _positions(
     """Where rows of some numbers lie, counted over all segments."""
     flat = numbers.reshape(-1)
     where, ranks = locate(state, flat if ids is None else ids[flat])
-    firsts = np.cumsum([0, *(segment.n_rows for segment in state.segments[:-1])])
+    firsts = firsts_of(state.segments)
     found = np.empty(len(flat), np.int64)
     for number, segment in enumerate(state.segments):
         here = where == number

@@ -28,6 +28,7 @@ __all__ = [
     "USUAL_K",
     "check_k",
     "check_own",
+    "check_own_type",
     "check_probes",
     "check_radius",
     "check_rerank",
@@ -55,6 +56,23 @@ def check_k(k: int | None) -> int:
     return USUAL_K if k is None else check_integer(k, "k", 1)
 
 
+def check_own_type(ids: ArrayLike, state: State, name: str = "ids") -> NDArray[Any]:
+    """Ids as they are kept, of the type that the index has; none, where a list is empty.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> check_own_type([3, 4], Index.build(np.eye(8), n_bits=8)._state)
+    array([3, 4])
+    """
+    if isinstance(ids, (list, tuple)) and len(ids) == 0:
+        return no_ids(state.id_type)
+    found = check_ids(ids, name)
+    if type_of(found) != state.id_type:
+        raise InputError(f"{name} are of type {type_of(found)}, those of the index {state.id_type}")
+    return found
+
+
 def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
     """The ids of the queries, as they are kept, where they are given.
 
@@ -67,13 +85,7 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
     """
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
-    own = no_ids(state.id_type)
-    if not isinstance(exclude_self, (list, tuple)) or len(exclude_self):
-        own = check_ids(exclude_self, "exclude_self")
-    if type_of(own) != state.id_type:
-        raise InputError(
-            f"exclude_self are of type {type_of(own)}, those of the index {state.id_type}"
-        )
+    own = check_own_type(exclude_self, state, "exclude_self")
     if len(own) != n_queries:
         raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
     return own

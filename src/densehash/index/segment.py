@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from densehash.locks import cached_property
 from densehash.source import Source
 from densehash.store.maps import check_unchanged
 
-__all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "joined"]
+__all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "firsts_of", "joined"]
 
 MOST_ROWS = 2**32 - 1
 """Rows of one segment: ranks are kept in 32 bits."""
@@ -200,3 +200,15 @@ def joined(parts: list[Rowset]) -> Rowset:
         None if parts[0].vectors is None else Gathered(vectors),
         None if parts[0].labels is None else np.concatenate(labels),
     )
+
+
+def firsts_of(segments: Sequence[Segment]) -> NDArray[np.int64]:
+    """The number of the first row of each segment, where rows are counted over all of them.
+
+    Examples
+    --------
+    >>> segment = Segment(np.arange(4), {}, None, {})
+    >>> firsts_of([segment, segment])
+    array([0, 4])
+    """
+    return np.cumsum([0, *(segment.n_rows for segment in segments[:-1])])

@@ -17,7 +17,7 @@ from densehash.index.ordering import Found
 from densehash.index.question import EVERYTHING, Question, Request
 from densehash.index.searching import candidates_of, exactly, merged, named
 from densehash.index.searching import nearest as neighbours_of
-from densehash.index.segment import Segment
+from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.calibration import SURE
 from densehash.index.state import Settings, State
@@ -115,7 +115,7 @@ def _by_reach(
             else:  # what all that is kept tells; how good that is was measured with the vectors
                 most = max((reach.expected for reach in state.settings.reaches), default=1.0)
                 found = neighbours_of(state, asked, Request(k, 0, how, allowed, EVERYTHING))
-                firsts = np.cumsum([0, *(segment.n_rows for segment in state.segments[:-1])])
+                firsts = firsts_of(state.segments)
                 truth = np.where(found.there, found.positions + firsts[found.segments], -1)
         with begin("measuring", 1.0):
             recalls = sorted({*RECALLS, recall})

@@ -24,7 +24,7 @@ from densehash.index.kinds import Flat, Grouped, Kind
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
-from densehash.index.segment import Segment
+from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import entries
 from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.decoder import Decoder
@@ -528,7 +528,7 @@ class _Look:
         """Segments of rows, and where they lie in them; -1 where there is none."""
         if len(self._segments) == 1:
             return np.zeros(positions.shape, np.int32), positions
-        firsts = np.cumsum([0, *(segment.n_rows for segment in self._segments[:-1])])
+        firsts = firsts_of(self._segments)
         numbers = np.searchsorted(firsts, np.maximum(positions, 0), side="right") - 1
         own = np.where(positions >= 0, positions - firsts[numbers], -1)
         return numbers.astype(np.int32), own
