@@ -78,6 +78,30 @@ nb::object second_groups_of(const Matrix& rows, const Input<uint32_t, 1>& labels
   return out.array;
 }
 
+// Keeps the centres alive.
+class Centers {
+ public:
+  explicit Centers(const Matrix& centers)
+      : centers_(centers),
+        wholes_(centers.data(), centers.shape(0), centers.shape(1), Metric::l2) {
+    expect(centers.shape(0) > 0, "there is no center");
+  }
+
+  nb::object nearest(const Matrix& rows, size_t n_threads) const {
+    expect(rows.shape(1) == centers_.shape(1), "the rows have a wrong width");
+    const Output<uint32_t> out(Numpy::empty, rows.shape(0));
+    without_lock(n_threads, [&](Control& control) {
+      nearest_centers(wholes_, centers_.data(), centers_.shape(1), rows.data(), rows.shape(0),
+                      control, out.data);
+    });
+    return out.array;
+  }
+
+ private:
+  Matrix centers_;
+  WholeCenters wholes_;
+};
+
 nb::object multiply_of(const Matrix& rows, const Matrix& matrix) {
   expect(rows.shape(1) == matrix.shape(0), "the rows do not fit the matrix");
   expect(matrix.shape(1) % 8 == 0, "columns are a multiple of 8");
@@ -274,6 +298,9 @@ void bind_signs(nb::module_& module) {
   module.def("multiply", multiply_of, "rows"_a, "matrix"_a);
   module.def("pack_signs", pack_signs_of, "codes"_a, "factors"_a);
   module.def("unpack_signs", unpack_signs_of, "blocks"_a, "count"_a);
+  nb::class_<Centers>(module, "Centers")
+      .def(nb::init<const Matrix&>(), "centers"_a)
+      .def("nearest", &Centers::nearest, "rows"_a, "n_threads"_a);
   nb::class_<Signs>(module, "Signs")
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
                     const Input<int8_t, 2>&, const Input<float, 1>&, float, float>(),

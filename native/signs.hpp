@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "centers.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "rerank.hpp"
@@ -81,35 +82,6 @@ void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* cod
 // What a factor of 1 stands for.
 struct Units {
   float alpha, beta;
-};
-
-// Vectors in whole numbers.
-struct WholeRows {
-  WholeRows() = default;
-  WholeRows(size_t count, size_t width);
-  void set(size_t row, const float* vector, size_t width, Metric metric);
-
-  size_t padded_width = 0;      // to a multiple of 16
-  std::vector<int8_t> numbers;  // (count to a multiple of 8, padded_width)
-  std::vector<float> steps;     // what 1 stands for in each of these rows
-  std::vector<float> squares;   // squared lengths; zeros for the metric ip
-};
-
-// Centres in whole numbers, by which queries find the nearest: first regions of near centres, then
-// the centres in the nearest of these.
-struct WholeCenters {
-  WholeCenters() = default;
-  WholeCenters(const float* centers, size_t count, size_t width, Metric metric);
-
-  struct Region {
-    uint32_t first, count;  // its places, from a multiple of 8 on
-  };
-  size_t largest() const;  // of a region, with what fills it up to a multiple of 8
-
-  WholeRows means;  // of regions
-  std::vector<Region> regions;
-  WholeRows centers;             // by place
-  std::vector<uint32_t> groups;  // by place: the number of a centre
 };
 
 // What all segments share. Rows and centres are relative to the shift; for the metric ip, queries

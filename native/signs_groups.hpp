@@ -13,12 +13,6 @@
 namespace densehash {
 namespace {
 
-// A sortable squared distance less |q|², or minus twice the product, by whole numbers; `unit` is
-// what 1 stands for in the query.
-inline int32_t whole_distance(const WholeRows& rows, size_t row, float unit, int32_t sum) {
-  return sortable_number(rows.squares[row] - 2 * unit * rows.steps[row] * static_cast<float>(sum));
-}
-
 // Queries made ready: relative to the shift, with tables, and how far regions are.
 class Prepared {
  public:
@@ -121,7 +115,7 @@ class Groups {
     unit_ = prepared.unit(q);
     own_ = prepared.own(q);
     n_regions_ = n_looked_ = 0;
-    look(first_regions());
+    look(model_.wholes->looked_at_first());
     n_gathered_ = n_looked_;
     const int32_t* const distances = distances_.data();
     ordered_ = least_.find(
@@ -175,20 +169,12 @@ class Groups {
   static constexpr size_t kOrdered = 64;
   // More centres are looked at when one in so many of those before was visited.
   static constexpr size_t kVisited = 16;
-  // So many groups are worth the way by regions.
-  static constexpr size_t kSeveral = 256;
   // What rounding may change of a squared distance, as a share.
   static constexpr float kLittle = 0.01f;
 
   size_t place(size_t i) { return places_[position_of(least_.keys()[i])]; }
 
   size_t all_regions() const { return model_.wholes->regions.size(); }
-  // How many are looked at first: all of few, a third of some, a fifth of many. The product with a
-  // mean says little of those with the centres, so that for the metric ip it is all.
-  size_t first_regions() const {
-    if (model_.metric == Metric::ip || model_.n_groups < kSeveral) return all_regions();
-    return static_cast<size_t>(std::sqrt(5 * static_cast<double>(all_regions()))) + 1;
-  }
 
   // Looks at the centres in `count` more regions.
   void look(size_t count) {

@@ -18,8 +18,6 @@ constexpr size_t kFirst = 4, kNear = 6;
 constexpr size_t kWaiting = 16, kMany = 32, kAhead = 5;
 // Bytes of a group that are fetched while the one before is scanned.
 constexpr size_t kFetched = 2048;
-// How often the means of regions are moved.
-constexpr size_t kPasses = 4;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
 constexpr double kHaste = 4;
 // A spread, or a stop, from which on nothing is left out.
@@ -441,74 +439,6 @@ class Searcher {
 };
 
 }  // namespace
-
-WholeRows::WholeRows(size_t count, size_t width)
-    : padded_width(padded_width_for(width)), numbers((count + 7) / 8 * 8 * padded_width),
-      steps((count + 7) / 8 * 8), squares(steps.size()) {}
-
-void WholeRows::set(size_t row, const float* vector, size_t width, Metric metric) {
-  steps[row] = to_whole(vector, width, numbers.data() + row * padded_width);
-  const double square = sums<Metric::ip>(vector, vector, width).sum;
-  squares[row] = metric == Metric::ip ? 0 : static_cast<float>(square);
-}
-
-size_t WholeCenters::largest() const {
-  size_t most = 0;
-  for (const Region& region : regions) most = std::max<size_t>(most, region.count);
-  return (most + 7) / 8 * 8;
-}
-
-WholeCenters::WholeCenters(const float* rows, size_t count, size_t width, Metric metric) {
-  // By k-means, from centres that lie far apart in the order in which they were learnt. Whole
-  // numbers make it fast.
-  const size_t n_regions =
-      std::min(static_cast<size_t>(2 * std::sqrt(static_cast<double>(count))) + 1, count);
-  WholeRows all(count, width);
-  for (size_t i = 0; i < count; ++i) all.set(i, rows + i * width, width, Metric::l2);
-  means = WholeRows(n_regions, width);
-  for (size_t r = 0; r < n_regions; ++r)
-    means.set(r, rows + r * count / n_regions * width, width, Metric::l2);
-  const Dots dots = find_dots(find_kernels("")->name);
-  std::vector<int32_t> products(means.steps.size());
-  std::vector<uint32_t> nearest(count);
-  std::vector<float> totals(n_regions * width);
-  for (size_t pass = 0; pass < kPasses; ++pass) {
-    regions.assign(n_regions, {0, 0});
-    std::fill(totals.begin(), totals.end(), 0.0f);
-    for (size_t i = 0; i < count; ++i) {
-      dots(all.numbers.data() + i * all.padded_width, 1, means.numbers.data(), all.padded_width,
-           means.steps.size(), products.data());
-      int32_t least = std::numeric_limits<int32_t>::max();
-      for (size_t r = 0; r < n_regions; ++r) {
-        const int32_t distance = whole_distance(means, r, all.steps[i], products[r]);
-        if (distance < least) least = distance, nearest[i] = static_cast<uint32_t>(r);
-      }
-      ++regions[nearest[i]].count;
-      float* const total = totals.data() + nearest[i] * width;
-      for (size_t j = 0; j < width; ++j) total[j] += rows[i * width + j];
-    }
-    for (size_t r = 0; r < n_regions; ++r) {
-      if (regions[r].count == 0) continue;
-      float* const total = totals.data() + r * width;
-      for (size_t j = 0; j < width; ++j) total[j] /= static_cast<float>(regions[r].count);
-      means.set(r, total, width, pass + 1 < kPasses ? Metric::l2 : metric);
-    }
-  }
-  size_t places = 0;
-  for (Region& region : regions) {
-    region.first = static_cast<uint32_t>(places);
-    places += (region.count + 7) / 8 * 8;
-    region.count = 0;
-  }
-  centers = WholeRows(places, width);
-  groups.resize(places);
-  for (size_t i = 0; i < count; ++i) {
-    Region& region = regions[nearest[i]];
-    const size_t place = region.first + region.count++;
-    centers.set(place, rows + i * width, width, metric);
-    groups[place] = static_cast<uint32_t>(i);
-  }
-}
 
 template <class Query>
 void search_signs(const Kernels& kernels, const SignModel& model,

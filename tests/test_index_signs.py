@@ -25,17 +25,22 @@ from densehash.index.sketches import Signs
 from densehash.index.state import Settings
 from densehash.store import verify
 
-KINDS: dict[str, dict[str, Any]] = {"flat": {}, "grouped": {"n_groups": 12}}
+KINDS: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "grouped": {"n_groups": 12},
+    "in two groups": {"kind": "grouped", "n_groups": 12, "groups_a_row": 2},
+}
 METRICS = ("l2", "cosine", "ip")
 ALL = 1e30  # a spread or a stop that leaves nothing out
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", ["flat", "grouped"])
+with_two_groups = pytest.mark.parametrize("kind", KINDS)  # of a row
 
 
 def build(kind: str, X: Any, ids: Any = None, *, far: bool = True, **options: Any) -> Index:
     """An index that compares all rows that it visits, and visits all, unless told otherwise."""
-    settings = {"sketch": "signs", "n_bits": 32, "random_state": 0, **KINDS[kind], **options}
-    index = Index.build(X, ids=ids, kind=kind, **settings)
+    settings = {"sketch": "signs", "n_bits": 32, "random_state": 0, "kind": kind}
+    index = Index.build(X, ids=ids, **{**settings, **KINDS[kind], **options})
     return looking(index) if far else index
 
 
@@ -113,7 +118,7 @@ def compare(index: Index, model: Exact, Q: NDArray[Any], k: int, **asked: Any) -
 # --- as the model -------------------------------------------------------------------------
 
 
-@every_kind
+@with_two_groups
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("id_type", ["int64", "string"])
 def test_all_that_is_compared_gives_the_nearest(kind: str, metric: str, id_type: str) -> None:
@@ -130,7 +135,7 @@ def test_all_that_is_compared_gives_the_nearest(kind: str, metric: str, id_type:
     assert index.search(Q, 3).distances.dtype == np.float32
 
 
-@every_kind
+@with_two_groups
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16, np.float64])
 def test_types_of_vectors(kind: str, dtype: Any) -> None:
     index, model = pair(kind, dtype=dtype)
@@ -140,7 +145,7 @@ def test_types_of_vectors(kind: str, dtype: Any) -> None:
     assert kept.tolist() == [model.rows[name].tolist() for name in sorted(model.rows)[:3]]
 
 
-@every_kind
+@with_two_groups
 def test_changes(kind: str) -> None:
     """Rows of several segments, some gone; ties go by id, wherever rows lie."""
     X, Q = rows(90), rows(8, seed=3)
@@ -189,7 +194,7 @@ def test_a_merge_moves_what_is_kept(kind: str, monkeypatch: pytest.MonkeyPatch) 
     assert same(index.search(Q, 78), before)
 
 
-@every_kind
+@with_two_groups
 def test_radius(kind: str) -> None:
     index, model = pair(kind)
     Q = rows(6, seed=3)
@@ -213,7 +218,7 @@ def test_radius(kind: str) -> None:
     ]
 
 
-@every_kind
+@with_two_groups
 def test_graphs(kind: str) -> None:
     index, model = pair(kind)
     ids = sorted(model.rows)
@@ -265,13 +270,15 @@ def test_defaults_find_the_nearest_and_estimates_are_near(kind: str, metric: str
 
 def test_what_signs_say_is_in_the_reason() -> None:
     X = blobs(300, d=5)
-    assert "128 bits of signs, as suits 5 features" in Index.build(X, sketch="signs").reason
+    assert "160 bits of signs, as suits 5 features" in Index.build(X, sketch="signs").reason
     wide = Index.build(blobs(300, d=130), sketch="signs")
-    assert "224 bits of signs, as suits 130 features" in wide.reason
-    index = Index.build(X, sketch="signs", n_bits=40, n_groups=7)
+    assert "256 bits of signs, as suits 130 features" in wide.reason
+    index = Index.build(X, sketch="signs", n_bits=40, n_groups=7, groups_a_row=2)
     assert index.reason.startswith("grouped")
     words = "grouped, 300 rows, signs of 40 bits in two groups, float32 vectors, l2"
     assert repr(index) == f"Index({words})"
+    one = Index.build(X, sketch="signs", n_bits=40, n_groups=7)
+    assert repr(one) == f"Index({words.replace(' in two groups', '')})"
     assert (index.sketch, index.info()["sketch"], index.info()["bits"]) == ("signs", "signs", 40)
     assert (Index.build(X).sketch, Index.build(X, sketch="codes").sketch) == ("signs", "codes")
 
@@ -292,7 +299,7 @@ def test_probes_are_groups_visited() -> None:
     assert (near.effort.groups == 7).all()
 
 
-@every_kind
+@with_two_groups
 def test_tuning(kind: str, tmp_path: Path) -> None:
     X, Q = blobs(), blobs(60, seed=1)
     index = build(kind, X, far=False)
@@ -324,7 +331,7 @@ def test_tuning_without_vectors(kind: str) -> None:
         index.tune(Q, recall=1.0)
 
 
-@every_kind
+@with_two_groups
 def test_an_index_knows_what_it_finds(kind: str, tmp_path: Path) -> None:
     """On rows that it never saw, too: what it says, and what it is asked for."""
     X, Q = blobs(), blobs(300, seed=1)
@@ -373,7 +380,7 @@ def test_an_index_without_vectors_says_what_it_can_find() -> None:
         index.search(Q, recall=0.99)
 
 
-@every_kind
+@with_two_groups
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_the_short_way_answers_as_the_long_one(kind: str, dtype: str) -> None:
     X = np.rint(blobs(600) * 8 + 100).clip(0, 255).astype(dtype)
@@ -399,7 +406,7 @@ def test_the_short_way_answers_as_the_long_one(kind: str, dtype: str) -> None:
             index.search(queries, 10)
 
 
-@every_kind
+@with_two_groups
 def test_candidates_are_those_nearest_by_estimate(kind: str) -> None:
     X, Q = blobs(), blobs(60, seed=1)
     index = build(kind, X)
@@ -415,7 +422,7 @@ def test_candidates_are_those_nearest_by_estimate(kind: str) -> None:
     assert same(index.search(Q, 10, candidates=2000), index.search(Q, 10, recall=1))
 
 
-@every_kind
+@with_two_groups
 def test_threads_and_batches_give_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = blobs(), blobs(200, seed=1)
     index = build(kind, X[:1000], far=False)
@@ -554,7 +561,7 @@ def test_saved_and_opened(kind: str, keep_vectors: bool, tmp_path: Path) -> None
         load_hasher(path)
 
 
-@every_kind
+@with_two_groups
 def test_built_piece_by_piece(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = blobs(600), blobs(20, seed=1)
     whole = build(kind, X)
@@ -635,7 +642,7 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
     "other bits": (lambda c: c.update(n_bits=64), "whole must be int8"),
     "other width": (lambda c: c.update(n_features=7), "must be"),
     "copies": (setting("groups_a_row", lambda _: 3), "groups_a_row must be"),
-    "one copy": (setting("groups_a_row", lambda _: 1), "signs must be|entry_rows must be"),
+    "more copies": (setting("groups_a_row", lambda _: 2), "signs must be|entry_rows must be"),
     "NaN spread": (reaching(spread=float("nan")), "spread must be"),
     "stop of text": (reaching(stop="far"), "stop must be"),
     "no probes": (reaching(probes=0), "probes must be"),
@@ -677,7 +684,7 @@ def test_what_does_not_fit_is_refused(attack: str) -> None:
         state_from(content)
 
 
-@every_kind
+@with_two_groups
 def test_rows_beyond_the_last_and_wild_signs(kind: str) -> None:
     """What is each row's own is not looked at when it is opened; a search stays inside."""
     from densehash.index.state import state_from
@@ -728,11 +735,14 @@ def test_a_reader_of_version_1_refuses_it(tmp_path: Path) -> None:
         Index.open(tmp_path / "a")
 
 
+@pytest.mark.parametrize("groups_a_row", [1, 2])
 @pytest.mark.parametrize("metric", ["l2", "ip"])
-def test_the_folder_is_what_the_format_says(metric: str, tmp_path: Path) -> None:
+def test_the_folder_is_what_the_format_says(metric: str, groups_a_row: int, tmp_path: Path) -> None:
     """Estimates from the files alone, by docs/format.md, are those of a search."""
     X, Q = blobs(400), blobs(5, seed=1)
-    index = build("grouped", X, n_bits=64, metric=metric, path=tmp_path / "a")
+    index = build(
+        "grouped", X, n_bits=64, metric=metric, groups_a_row=groups_a_row, path=tmp_path / "a"
+    )
     content = json.loads((tmp_path / "a" / "manifest.json").read_bytes())["content"]
 
     def read(entry: dict[str, Any]) -> NDArray[Any]:
@@ -753,7 +763,7 @@ def test_the_folder_is_what_the_format_says(metric: str, tmp_path: Path) -> None
     signs = (fours[:, :, np.newaxis] >> np.arange(4) & 1).reshape(len(e), bits) * 2.0 - 1
     factors = np.ascontiguousarray(block[:, 4 * bits :]).view("<i2").reshape(len(e), 2, 32)
     a, b = factors[e, 0, place] * decoder["alpha"], factors[e, 1, place] * decoder["beta"]
-    assert sorted(numbers.tolist()) == sorted([*range(400), *range(400)])
+    assert sorted(numbers.tolist()) == sorted([*range(400)] * groups_a_row)
     hits = index.search(Q, 400, rerank=None)
     for q, ids, distances in zip(Q.astype(float), hits.ids, hits.distances, strict=True):
         if metric == "l2":

@@ -170,7 +170,7 @@ def test_reach_is_measured_over_all_shards(path: Path) -> None:
 
 def test_a_group_has_rows_enough_in_each_shard(path: Path) -> None:
     X = rows(2400)
-    for chunk, expected in ((2400, 147), (800, 50), (4, 2)):
+    for chunk, expected in ((2400, 98), (800, 50), (4, 2)):
         many = da.from_array(X, chunks=(chunk, X.shape[1]))
         state = learnt(
             Chunks(many),

@@ -12,7 +12,7 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from densehash.checks import check_chance, check_choice
+from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
 from densehash.hashers import ITQ, Hasher
 from densehash.hashers.registry import hasher_named
@@ -109,6 +109,7 @@ def empty_state(
     random_state: int | RandomState | None,
     verbose: int,
     scaled: bool = False,
+    groups_a_row: int | None = None,
     most_groups: int | None = None,
 ) -> State:
     """All that is learnt before the first row is kept: an index of no rows.
@@ -122,6 +123,7 @@ def empty_state(
         :meth:`densehash.Index.build`
     id_type, vector_type : in which ids and vectors are kept
     scaled : whether signs go with vectors in whole numbers, with a scale for each row
+    groups_a_row : as in :meth:`densehash.Index.build`
     most_groups : of signs, where nothing was said of groups; None are as many as suit the rows
 
     Examples
@@ -158,8 +160,11 @@ def empty_state(
             random_state=random_state,
             second=vector_type is None,
             scaled=scaled,
+            groups_a_row=groups_a_row,
         )
     else:
+        if groups_a_row is not None:
+            raise InputError("groups_a_row is for sketch='signs', this is sketch='codes'")
         learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
         where, reason = kind_for(
             kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
@@ -179,6 +184,7 @@ def _signs_for(
     random_state: int | RandomState | None,
     second: bool,
     scaled: bool,
+    groups_a_row: int | None,
 ) -> tuple[Kind, Signs, str]:
     """A kind of index, the signs that rows are kept as, and why."""
     check_choice(kind, "kind", ("auto", *KINDS))
@@ -189,12 +195,17 @@ def _signs_for(
         )
     if rows.n_rows < 2:
         raise InputError("an index learns from at least 2 rows, got n_samples = 1")
+    n_copies = 1 if groups_a_row is None else check_integer(groups_a_row, "groups_a_row", 1, 2)
     bits = n_bits_for(rows.n_features) if n_bits is None else check_bits(n_bits)
     given = dict(options)
     chosen = kind
     if kind == "auto":
         few = rows.n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
         chosen = "flat" if few else "grouped"
+    if n_copies == 2 and (chosen == "flat" or second):
+        why = "this one is flat" if chosen == "flat" else "this index keeps none"
+        needed = "the grouped kind" if chosen == "flat" else "an index that keeps vectors"
+        raise InputError(f"groups_a_row=2 is for {needed}, {why}")
     if chosen == "grouped" and given.get("n_groups") is None:
         suited = n_small_groups_for(rows.n_rows)
         given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
@@ -210,6 +221,7 @@ def _signs_for(
         n_bits=bits,
         metric=metric,
         random_state=check_chance(random_state),
+        n_copies=min(n_copies, len(where.centers)) if isinstance(where, Grouped) else 1,
         second=second,
         scaled=scaled,
     )
@@ -315,7 +327,7 @@ def rowset_of(
 
     columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
-    start, width = 0, max(sketch.n_bits, kind.numbers_a_row)
+    start, width = 0, sketch.n_bits
     rows = Rows(as_hashed(part, state.metric), first=first)
     with closing(rows.map(kept, width=width)) as blocks:
         for of_block, groups in blocks:

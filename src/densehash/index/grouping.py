@@ -1,9 +1,8 @@
-"""Groups of near rows, learnt in two levels so that they cost little more than one pass.
+"""Groups of near rows: k-means of a sample, begun in two levels.
 
-First a few coarse groups of a sample, then finer ones inside each. A row is compared with the
-coarse centres, and then only with the fine ones near its coarse centre: on SIFT features the same
-share of true neighbours is found as with groups of full k-means, and learning them takes a tenth
-of the time (0.3 s instead of 2.5 s for 1,024 groups).
+First a few coarse groups, then finer ones inside each, which takes a tenth of the time of k-means
+from random rows. Then all centres are moved together: for the same recall, searches visit a tenth
+to a fifth fewer rows. Rows are compared with centres in whole numbers.
 """
 
 from __future__ import annotations
@@ -12,20 +11,21 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from densehash import _native
 from densehash.kmeans import lloyd, nearest_center, random_centers
+from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows
 
 __all__ = ["Centers", "n_groups_for", "n_small_groups_for"]
 
-_SAMPLE = 40  # rows for each group to learn from
-_PASSES = 5
+_SAMPLE = 50  # rows for each group to learn from
+_PASSES = 2  # in each level
+_ROUNDS = 3  # of all groups together
 _FEWEST_IN_LEVELS = 256  # fewer groups are compared with all at once
-# A row is compared with so many times g^0.6 of g fine centres, those near its coarse centre: it
-# finds the nearest of 1,024 or of 8,192 in 96% of all cases, and costs little more for more groups.
-_NEAR = 3
 
 
 def n_groups_for(n_rows: int) -> int:
@@ -45,9 +45,9 @@ def n_small_groups_for(n_rows: int) -> int:
     Examples
     --------
     >>> n_small_groups_for(600_000), n_small_groups_for(2)
-    (2324, 2)
+    (1549, 2)
     """
-    return min(round(3 * math.sqrt(n_rows)), max(n_rows // 4, 2), n_rows)
+    return min(round(2 * math.sqrt(n_rows)), max(n_rows // 4, 2), n_rows)
 
 
 class Centers:
@@ -62,7 +62,7 @@ class Centers:
     def __init__(self, centers: NDArray[np.float32], shift: NDArray[np.float64]) -> None:
         self.centers, self.shift = centers, shift
         self._half_squares = 0.5 * np.einsum("ij,ij->i", centers, centers)
-        self._levels: tuple[NDArray[np.float32], NDArray[np.intp]] | None = None
+        self._native: _native.Centers | None = None  # made when it is first needed
 
     def __len__(self) -> int:
         return len(self.centers)
@@ -83,23 +83,14 @@ class Centers:
         sample -= shift.astype(sample.dtype)  # in place: it is large
         relative = Rows(sample.astype(np.float32, copy=False))
         del sample
-        n_coarse = _n_coarse(n_groups)
-        coarse = lloyd(
-            relative, random_centers(relative, n_coarse, random_state, "groups"), _PASSES
-        ).centers.astype(np.float32)
-        if n_coarse == n_groups:
-            return cls(coarse, shift)
+        centers = _start(relative, n_groups, random_state)
         vectors = relative.sample(relative.n_rows, random_state)
-        labels = nearest_center(vectors, coarse)
-        fine = []
-        for group in range(len(coarse)):
-            inside = vectors[labels == group]
-            k = min(max(round(n_groups * len(inside) / len(vectors)), 1), len(inside))
-            if k:
-                part = Rows(inside)
-                start = random_centers(part, k, random_state, "groups")
-                fine.append(lloyd(part, start, _PASSES).centers)
-        return cls(np.concatenate(fine).astype(np.float32), shift)
+        for _ in range(_ROUNDS):
+            centers = _moved(centers, vectors)
+        return cls(centers, shift)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Centers, (self.centers, self.shift)
 
     def labels(self, rows: Rows) -> NDArray[np.integer]:
         """The group of every row, nearly always the nearest.
@@ -108,7 +99,7 @@ class Centers:
         -------
         uint16 or uint32 array (n,)
         """
-        blocks = rows.map(lambda block, _: self.nearest(block), width=self.numbers_a_row)
+        blocks = rows.map(lambda block, _: self.nearest(block))
         return np.concatenate(list(blocks))
 
     def nearest(self, block: Floats) -> NDArray[np.integer]:
@@ -119,11 +110,6 @@ class Centers:
         uint16 or uint32 array (b,)
         """
         return self._nearest(self._relative(block)).astype(self.label_type)
-
-    @property
-    def numbers_a_row(self) -> int:
-        """How many numbers are made of a row at a time, to find its group."""
-        return _n_coarse(len(self))
 
     @property
     def label_type(self) -> type[np.unsignedinteger[Any]]:
@@ -157,43 +143,43 @@ class Centers:
     def _relative(self, block: Floats) -> NDArray[np.float32]:
         return (block - self.shift.astype(block.dtype)).astype(np.float32, copy=False)
 
-    def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.integer]:
-        if len(self) < _FEWEST_IN_LEVELS:
-            return _nearest(block, self.centers)
-        coarse, near = self._coarse_levels()
-        first = _nearest(block, coarse)
-        found = np.empty(len(block), np.intp)
-        order = np.argsort(first, kind="stable")
-        limits = np.searchsorted(first[order], np.arange(len(coarse) + 1))
-        for group in np.flatnonzero(np.diff(limits)):
-            inside = order[limits[group] : limits[group + 1]]
-            found[inside] = near[group][_nearest(block[inside], self.centers[near[group]])]
-        return found
-
-    def _coarse_levels(self) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-        """Coarse centres, and for each the fine ones near it; from the fine ones alone."""
-        if self._levels is None:
-            n_coarse = _n_coarse(len(self))
-            state = RandomState(0)
-            fine = Rows(self.centers)
-            coarse = lloyd(
-                fine, random_centers(fine, n_coarse, state, "groups"), _PASSES
-            ).centers.astype(np.float32)
-            scores = coarse @ self.centers.T - self._half_squares
-            n_near = min(round(_NEAR * len(self) ** 0.6), len(self))
-            near = np.argpartition(-scores, n_near - 1, axis=1)[:, :n_near]
-            self._levels = coarse, np.sort(near, axis=1)
-        return self._levels
+    def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.uint32]:
+        if self._native is None:
+            self._native = _native.Centers(self.centers)
+        return self._native.nearest(np.ascontiguousarray(block), 1)
 
 
-def _n_coarse(n_groups: int) -> int:
-    return n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
+def _start(rows: Rows, n_groups: int, random_state: RandomState) -> NDArray[np.float32]:
+    """Centres of coarse groups, or of finer ones inside each."""
+    n_coarse = n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
+    start = random_centers(rows, n_coarse, random_state, "groups")
+    coarse = lloyd(rows, start, _PASSES).centers.astype(np.float32)
+    if n_coarse == n_groups:
+        return coarse
+    vectors = rows.sample(rows.n_rows, random_state)
+    labels = nearest_center(vectors, coarse)
+    fine = []
+    for group in range(len(coarse)):
+        inside = vectors[labels == group]
+        k = min(max(round(n_groups * len(inside) / len(vectors)), 1), len(inside))
+        if k:
+            part = Rows(inside)
+            fine.append(
+                lloyd(part, random_centers(part, k, random_state, "groups"), _PASSES).centers
+            )
+    return np.concatenate(fine).astype(np.float32)
 
 
-def _nearest(block: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.intp]:
-    if len(block) == 1:  # the group of a row must not depend on the rows that come with it
-        return nearest_center(np.repeat(block, 2, axis=0), centers)[:1]
-    return nearest_center(block, centers)
+def _moved(centers: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each centre at the mean of the rows nearest to it; where there are none, as before."""
+    labels = _native.Centers(centers).nearest(rows, n_threads())
+    counts = np.bincount(labels, minlength=len(centers))
+    members = scipy.sparse.csc_array(
+        (np.ones(len(rows), np.float32), labels, np.arange(len(rows) + 1)),
+        shape=(len(centers), len(rows)),
+    )
+    means = (members @ rows) / np.maximum(counts, 1)[:, np.newaxis]
+    return np.where(counts[:, np.newaxis] > 0, means, centers).astype(np.float32)
 
 
 def _product(queries: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.float32]:

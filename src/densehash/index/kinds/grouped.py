@@ -78,11 +78,6 @@ class Grouped(Kind):
         """The centres of the groups."""
         return {"centers": self.centers.centers, "shift": self.centers.shift}
 
-    @property
-    def numbers_a_row(self) -> int:
-        """A score for each of the groups that it is compared with at a time."""
-        return self.centers.numbers_a_row
-
     def labels(self, block: Floats) -> NDArray[np.integer]:
         """The group of each row of a block, (b,)."""
         return self.centers.nearest(block)

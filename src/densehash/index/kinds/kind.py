@@ -81,11 +81,6 @@ class Kind(ABC):
 
     # --- rows ---------------------------------------------------------------------------------
 
-    @property
-    def numbers_a_row(self) -> int:
-        """How many numbers the kind makes of a row at a time, to find its group."""
-        return 1
-
     def labels(self, block: Floats) -> NDArray[np.integer] | None:  # noqa: ARG002
         """The group of each row of a block, (b,), where the kind has groups."""
         return None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.question import Reach
+from densehash.index.question import EVERYTHING, Reach
 from densehash.index.sketches.entries import SignModel
 from densehash.parallel import n_threads
 
@@ -123,7 +123,7 @@ def calibrated(
         measured = by_stop[-1][1]
         if measured.recall - SURE * measured.error >= max(recalls):
             break
-        if stop > trial.everything or _is_flat(by_stop):
+        if trial.is_all(measured) or _is_flat(by_stop):
             break
     return tuple(_cheapest(trial, recall, by_spread, by_stop) for recall in recalls)
 
@@ -162,11 +162,13 @@ def _cheapest(
         tried.append((stop, measured))
         if measured.recall - SURE * measured.error >= recall or measured.recall == 1:
             break
-        if not _is_flat(tried) and stop <= trial.everything:
+        if not _is_flat(tried) and not trial.is_all(measured):
             stop *= _MORE
         elif spread < by_spread[-1][0]:
             spread = next(wider for wider, _ in by_spread if wider > spread)
             tried = []
+        elif not trial.is_all(measured):
+            stop, tried = EVERYTHING.stop, []
         else:
             break
     # Some more than any of these queries needed, for those that are harder.
@@ -188,8 +190,6 @@ class _Trial:
         allowed: list[NDArray[np.uint8]] | None,
     ) -> None:
         self.n_groups = len(model.centers)
-        # A stop beyond which next to all groups are visited: these are not so much farther.
-        self.everything = 64.0 * self.n_groups
         self._searcher, self._queries, self._k, self._own = searcher, queries, k, own
         self._truth, self._allowed = truth, allowed
         self._entry = _ENTRY + _ENTRY_BIT * model.decoder.n_bits
@@ -225,6 +225,10 @@ class _Trial:
         return _Measured(
             float(shares.mean()), error, float(groups), float(entries), float(vectors), most
         )
+
+    def is_all(self, measured: _Measured) -> bool:
+        """Whether every query visited every group."""
+        return measured.groups >= self.n_groups
 
     def cost_of_groups(self, measured: _Measured) -> float:
         return _GROUP * measured.groups + self._entry * measured.entries

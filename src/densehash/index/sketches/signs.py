@@ -2,8 +2,8 @@
 
 See :mod:`densehash.index.sketches.decoder` for the estimate. Rows that may be among the nearest by
 it are compared exactly where vectors are kept, and by a second sketch where none are. Two kinds go
-with it: flat, of one group, and grouped, where a row lies in two groups and is kept as what differs
-from their centres.
+with it: flat, of one group, and grouped, where a row is kept as what differs from the centre of its
+group, or from those of two.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def n_bits_for(n_features: int) -> int:
     Examples
     --------
     >>> n_bits_for(100), n_bits_for(960)
-    (128, 224)
+    (160, 256)
     """
-    return 128 if n_features <= _WIDE else 224
+    return 160 if n_features <= _WIDE else 256
 
 
 class SignQueries(Prepared):
@@ -114,6 +114,7 @@ class Signs(Sketch):
         n_bits: int,
         metric: str,
         random_state: RandomState,
+        n_copies: int = 1,
         second: bool = False,
         scaled: bool = False,
     ) -> Signs:
@@ -126,11 +127,11 @@ class Signs(Sketch):
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" or "ip"
         random_state : draws rows to learn from, and a rotation
-        second : whether rows are compared by a second sketch, as no vectors are kept. Then a row
-            lies in one group: what another takes is better spent on that sketch
+        n_copies : in how many groups a row lies, 1 or 2; 2 where there are groups, and no second
+            sketch
+        second : whether rows are compared by a second sketch, as no vectors are kept
         scaled : whether vectors are kept as whole numbers with a scale for each row
         """
-        n_copies = 2 if isinstance(kind, Grouped) and len(kind.centers) > 1 and not second else 1
         sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
