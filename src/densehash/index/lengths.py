@@ -13,6 +13,9 @@ from densehash.source import Source
 __all__ = ["UnitRows", "unit"]
 
 
+_SMALL = 1e-25  # of squared lengths; of smaller ones, parts may vanish in float32
+
+
 def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
     """Rows scaled to length one; those that are all zero, or not finite, stay as they are.
 
@@ -31,7 +34,17 @@ def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
            [0. , 0. ]])
     """
     floats = rows.astype(_float_type(rows.dtype), copy=False)
-    # Divided by the largest number first: squares of large ones overflow, of small ones vanish.
+    squares = np.einsum("ij,ij->i", floats, floats)
+    is_usual = (squares > _SMALL) & (squares < 1 / _SMALL)
+    lengths = np.sqrt(np.where(is_usual, squares, 1))[:, np.newaxis]
+    found: NDArray[np.floating] = floats / lengths
+    if not is_usual.all():
+        found[~is_usual] = _carefully(floats[~is_usual])
+    return found
+
+
+def _carefully(floats: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The same for rows whose squares may overflow or vanish: divided by the largest first."""
     largest = np.abs(floats).max(axis=1, keepdims=True)
     largest[(largest == 0) | ~np.isfinite(largest)] = 1
     scaled = floats / largest

@@ -4,7 +4,7 @@ Three settings say so: *spread* is how far estimates may be off, *stop* and *pro
 groups that are visited. What they find depends on the rows, so it is measured: queries whose
 neighbours are known are searched with growing spreads and with growing stops. What one of them
 loses hardly depends on the other; so the cheapest pair for a recall is chosen from these two
-curves, and then tried and raised until it reaches the recall.
+curves and tried; while it finds too little, the one for a little more is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 
 from densehash.index.question import EVERYTHING, Reach
 from densehash.index.sketches.entries import SignModel
@@ -24,9 +25,10 @@ __all__ = ["SURE", "Searches", "calibrated"]
 SURE = 1.65
 """Recall is reached if the mean of the sample is so many standard errors above it."""
 
-_SPREADS = tuple(0.01 * 2 ** (i / 3) for i in range(20))  # 0.01 to 0.8
+_SPREADS = tuple(0.01 * 2 ** (2 * i / 3) for i in range(11))  # 0.01 to 1
+_BETWEEN = 4  # spreads to choose from between two of these
 _STOP = 64.0  # at which spreads are compared
-_STOPS = tuple(float(round(8 * 2 ** (i / 2))) for i in range(40))
+_STOPS = tuple(8.0 * 2**i for i in range(30))
 _NOTHING = 5e-4  # what recall grows by when more is no use
 _MORE = 1.15  # times the stop, where a recall was not reached
 # Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
@@ -130,7 +132,7 @@ def calibrated(
 
 def _is_flat(tried: list[tuple[float, _Measured]]) -> bool:
     """Whether the last steps gained next to nothing."""
-    return len(tried) > 3 and tried[-1][1].recall < tried[-4][1].recall + _NOTHING
+    return len(tried) > 2 and tried[-1][1].recall < tried[-3][1].recall + _NOTHING
 
 
 def _cheapest(
@@ -145,35 +147,55 @@ def _cheapest(
     sure = np.maximum.accumulate(sure) + np.arange(len(sure)) * 1e-9
     logs = np.log([stop for stop, _ in by_stop])
     costs = np.array([trial.cost_of_groups(measured) for _, measured in by_stop])
-    best: tuple[float, float, float] | None = None
-    all_found = by_spread[-1][1].recall
-    for spread, measured in by_spread:
-        needed = recall * all_found / max(measured.recall, 1e-9)
-        if needed > sure[-1] and spread < by_spread[-1][0]:
-            continue
-        log = float(np.interp(needed, sure, logs))
-        cost = float(np.interp(log, logs, costs)) + trial.cost_of_vectors(measured)
-        if best is None or cost < best[0]:
-            best = (cost, spread, float(np.exp(log)))
-    _, spread, stop = best or (0.0, by_spread[-1][0], by_stop[-1][0])
-    tried: list[tuple[float, _Measured]] = []
-    while True:
-        measured = trial(spread, stop)
-        tried.append((stop, measured))
-        if measured.recall - SURE * measured.error >= recall or measured.recall == 1:
+    spreads, shares, of_vectors = _between(trial, by_spread)
+
+    def pair_for(aim: float) -> tuple[float, float]:
+        needed = aim * shares[-1] / np.maximum(shares, 1e-9)
+        stops = np.interp(needed, sure, logs)
+        total = np.interp(stops, logs, costs) + of_vectors
+        total[:-1][needed[:-1] > sure[-1]] = np.inf  # the last is tried where none will do
+        best = int(total.argmin())
+        return float(spreads[best]), float(np.exp(stops[best]))
+
+    aim, tried = recall, [pair_for(recall)]
+    measured = trial(*tried[-1])
+    while (short := recall - measured.recall + SURE * measured.error) > 0 and measured.recall < 1:
+        aim += max(short, _NOTHING)
+        pair = pair_for(aim)
+        if pair in tried:
             break
-        if not _is_flat(tried) and not trial.is_all(measured):
+        tried.append(pair)
+        measured = trial(*pair)
+    spread, stop = tried[-1]
+    raised: list[tuple[float, _Measured]] = []
+    while measured.recall - SURE * measured.error < recall and measured.recall < 1:
+        raised.append((stop, measured))
+        if not _is_flat(raised) and not trial.is_all(measured):
             stop *= _MORE
-        elif spread < by_spread[-1][0]:
-            spread = next(wider for wider, _ in by_spread if wider > spread)
-            tried = []
+        elif spread < spreads[-1]:
+            spread, raised = float(spreads[spreads > spread][0]), []
         elif not trial.is_all(measured):
-            stop, tried = EVERYTHING.stop, []
+            stop, raised = EVERYTHING.stop, []
         else:
             break
+        measured = trial(spread, stop)
     # Some more than any of these queries needed, for those that are harder.
     probes = min(trial.n_groups, measured.most_groups + measured.most_groups // 4 + 1)
     return Reach(recall, spread, stop, probes, measured.recall)
+
+
+def _between(
+    trial: _Trial, by_spread: list[tuple[float, _Measured]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """More spreads than were tried, what they find and what their vectors cost, (n,) each."""
+    logs = np.log([spread for spread, _ in by_spread])
+    shares = np.maximum.accumulate([measured.recall for _, measured in by_spread])
+    costs = [trial.cost_of_vectors(measured) for _, measured in by_spread]
+    if len(logs) == 1:
+        return np.exp(logs), shares, np.array(costs)
+    more = np.linspace(logs[0], logs[-1], _BETWEEN * (len(logs) - 1) + 1)
+    # Straight lines would lie below what is between, and only what was tried would be chosen.
+    return np.exp(more), *(PchipInterpolator(logs, known)(more) for known in (shares, costs))
 
 
 class _Trial:

@@ -30,7 +30,7 @@ from densehash.parallel import n_threads, one_blas_thread
 
 __all__ = ["Decoder", "learn_decoder", "signs_of"]
 
-_ROUNDS = 2  # of descent and least squares: more change nothing that can be seen
+_ROUNDS = 1  # of descent and least squares: more change nothing that can be seen
 _SWEEPS_LEARNING = 2
 _SWEEPS = 4
 _RIDGE = 1e-3  # of the number of rows
