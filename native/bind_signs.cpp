@@ -134,6 +134,19 @@ nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
   return nb::make_tuple(codes.array, factors.array);
 }
 
+// In lanes, so that it takes little time.
+float squared_length(const float* numbers, size_t count) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] += numbers[i + j] * numbers[i + j];
+  float sum = 0;
+  for (; i < count; ++i) sum += numbers[i] * numbers[i];
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
 // Keeps the arrays that it searches alive; what they say was checked when they came in.
 class Signs {
  public:
@@ -228,12 +241,8 @@ class Signs {
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
                    const std::string& simd) const {
-    const Kernels& kernels = kernels_named(simd);
-    const size_t n = queries.shape(0);
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
-    SignModel model = model_;
-    model.dots = find_dots(kernels.name);
     std::vector<SignSegment> segments = segments_;
     if (allowed) {
       expect(allowed->size() == segments.size(), "one mask a segment");
@@ -242,16 +251,53 @@ class Signs {
         segments[s].allowed = (*allowed)[s].data();
       }
     }
-    const SignSettings settings{k, std::min(probes, model_.n_groups), spread, stop};
-    const Output<float> near(Numpy::empty, n, k);
-    const Output<int64_t> positions(Numpy::empty, n, k);
-    const Output<int32_t> efforts(Numpy::empty, n, size_t{3});
+    const Answers found(queries.shape(0), k);
+    look(kernels_named(simd), segments, queries, {k, probes, spread, stop}, n_threads, found);
+    return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
+  }
+
+  // All that a search without wishes takes, for one query as fast as can be: finds ids instead of
+  // positions. None where it is not that plain: queries that are not fine or of another type, more
+  // neighbours than rows, or too few in what was visited.
+  nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
+                   const Positions& ids, size_t n_threads) const {
+    const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
+    expect(ids.shape(0) == n_rows, "one id a row");
+    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
+      return nb::none();
+    const Answers found(n, k);
+    look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
+    int64_t* const positions = found.positions.data;
+    for (size_t i = 0; i < n * k; ++i) {
+      if (positions[i] < 0) return nb::none();
+      positions[i] = ids.data()[positions[i]];
+    }
+    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+  }
+
+ private:
+  struct Answers {
+    Answers(size_t n, size_t k)
+        : distances(Numpy::empty, n, k), positions(Numpy::empty, n, k),
+          efforts(Numpy::empty, n, size_t{3}), k(k) {}
+    Output<float> distances;
+    Output<int64_t> positions;
+    Output<int32_t> efforts;
+    size_t k;
+  };
+
+  void look(const Kernels& kernels, const std::vector<SignSegment>& segments,
+            const Vectors& queries, SignSettings settings, size_t n_threads,
+            const Answers& found) const {
+    SignModel model = model_;
+    model.dots = find_dots(kernels.name);
+    settings.probes = std::min(settings.probes, model_.n_groups);
     static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
     without_lock(n_threads, [&](Control& control) {
       const auto run = [&](auto* of_query) {
-        search_signs(kernels, model, segments, of_query, n, settings, control,
-                     Ranking{near.data, positions.data, k},
-                     reinterpret_cast<SignEffort*>(efforts.data));
+        search_signs(kernels, model, segments, of_query, queries.shape(0), settings, control,
+                     Ranking{found.distances.data, found.positions.data, found.k},
+                     reinterpret_cast<SignEffort*>(found.efforts.data));
       };
       switch (values_of(queries.dtype())) {
         case Values::float32: return run(static_cast<const float*>(queries.data()));
@@ -260,10 +306,20 @@ class Signs {
         default: throw std::invalid_argument("queries are float32, uint8 or int8");
       }
     });
-    return nb::make_tuple(near.array, positions.array, efforts.array);
   }
 
- private:
+  // Whether queries are float32 numbers whose squares add up, or the integers of the vectors.
+  bool can_take(const Vectors& queries) const {
+    const SignSegment& segment = segments_[0];
+    if (queries.dtype() == nb::dtype<uint8_t>()) return segment.values == Values::uint8;
+    if (queries.dtype() == nb::dtype<int8_t>())
+      return segment.values == Values::int8 && segment.scales == nullptr;
+    if (queries.dtype() != nb::dtype<float>()) return false;
+    constexpr float kMostSquares = 1e36f;  // NaN is not below anything
+    const float* const numbers = static_cast<const float*>(queries.data());
+    return squared_length(numbers, queries.size()) < kMostSquares;
+  }
+
   static Metric metric_named(const std::string& name) {
     if (name == "l2") return Metric::l2;
     if (name == "cosine") return Metric::cosine;
@@ -310,7 +366,9 @@ void bind_signs(nb::module_& module) {
            "ranks"_a.none(), "n_rows"_a, "first"_a, "scales"_a.none() = nb::none(),
            "second"_a.none() = nb::none(), "second_factors"_a.none() = nb::none())
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
-           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a);
+           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a)
+      .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
+           "n_threads"_a);
 }
 
 }  // namespace densehash

@@ -612,11 +612,11 @@ def test_an_index_of_signs(
 ) -> None:
     out = tmp_path / "a.dh"
     text = good(capsys, "build", vectors, "-o", out, "--sketch", "signs", "--groups", 5)
-    assert "signs of 128 bits" in text
+    assert "signs of 160 bits" in text
     said = dict(
         re.split(" {2,}", line, maxsplit=1) for line in good(capsys, "info", out).splitlines()
     )
-    assert (said["kind"], said["sketch"]) == ("grouped", "signs of 128 bits")
+    assert (said["kind"], said["sketch"]) == ("grouped", "signs of 160 bits")
     assert said["format version"] == "2"
     assert "hasher" not in said
     assert "searches now find" in good(capsys, "tune", out, queries, "--recall", 0.5)

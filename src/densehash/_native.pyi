@@ -1,5 +1,7 @@
 """Types of the native module; its sources are in native/."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -186,6 +188,16 @@ class Signs:
         n_threads: int,
         simd: str,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
+    def plain(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        probes: int,
+        spread: float,
+        stop: float,
+        ids: NDArray[np.int64],
+        n_threads: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
 
 def instruction_sets() -> tuple[str, ...]: ...
 

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
+_FEW = 4  # queries that one thread answers
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
@@ -82,7 +83,12 @@ class Hits(_Hits):
     (1, 2)
     """
 
-    effort: Effort | None = None
+    looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
+
+    @property
+    def effort(self) -> Effort | None:
+        """What was looked at."""
+        return None if self.looked_at is None else Effort(*self.looked_at.T)
 
 
 class Ranges(NamedTuple):
@@ -117,15 +123,16 @@ def plain_hits(
     >>> plain_hits(Index.build(X, random_state=0)._state, X[:1], 1, None, None).ids
     array([[0]])
     """
-    if state.id_type != "int64" or not state.sketch.estimates:
+    if not state.sketch.estimates:
         return None
-    reach = reach_of(state, recall)
-    found = state.sketch.plainly(state.segments, Q, k, reach, check_threads(n_threads))
+    # More threads would not be started for so few.
+    threads = 1 if n_threads is None and len(Q) < _FEW else check_threads(n_threads)
+    found = state.sketch.plainly(state.segments, Q, k, reach_of(state, recall), threads)
     if found is None:
         return None
-    distances, positions, efforts = found
-    hits = Hits(state.segments[0].ids[positions], distances)
-    hits.effort = Effort(*efforts.T)
+    ids, distances, efforts = found
+    hits = Hits(ids, distances)
+    hits.looked_at = efforts
     return hits
 
 
@@ -162,7 +169,7 @@ def hits_of(
     else:
         hits = Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     if efforts:
-        hits.effort = Effort(*(efforts[0] if len(efforts) == 1 else np.concatenate(efforts)).T)
+        hits.looked_at = efforts[0] if len(efforts) == 1 else np.concatenate(efforts)
     return hits
 
 

@@ -620,12 +620,12 @@ class Index:
         """
         state = self._state
         wanted = check_k(k)
-        others = (candidates, metric, filter, radius, probes)
         if (
             type(Q) is np.ndarray
             and exclude_self is False
             and rerank == "auto"
-            and not any(one is not None for one in others)
+            and (candidates is None and metric is None and filter is None)
+            and (radius is None and probes is None)
         ):
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:

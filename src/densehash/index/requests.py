@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -209,12 +210,18 @@ def reach_of(state: State, recall: float | None = None, probes: int | None = Non
 def _reach_for(recall: float, state: State) -> Reach:
     """Between those that were measured: what is missed falls by a factor for each step."""
     known = state.settings.reaches
-    most = max((reach.expected for reach in known), default=1.0)
-    if state.vector_type is None and most < recall:
-        raise InputError(
-            f"recall is {recall}, but this index keeps no vectors and finds {most:.3f} at most: "
-            "build it with keep_vectors=True, or with more bits"
-        )
+    if state.vector_type is None:
+        most = max((reach.expected for reach in known), default=1.0)
+        if most < recall:
+            raise InputError(
+                f"recall is {recall}, but this index keeps no vectors and finds {most:.3f} at "
+                "most: build it with keep_vectors=True, or with more bits"
+            )
+    return _interpolated(known, recall)
+
+
+@lru_cache(maxsize=32)  # one query a call asks for the same again and again
+def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
     if not known or recall > known[-1].recall:
         return EVERYTHING
     above = next(i for i, reach in enumerate(known) if reach.recall >= recall)

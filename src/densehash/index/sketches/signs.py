@@ -104,6 +104,10 @@ class Signs(Sketch):
         self.model, self.n_copies, self.scaled = model, n_copies, scaled
         # What searches the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
+        # The same for what :meth:`plainly` searches, with the ids of the rows.
+        self._plain: (
+            tuple[Sequence[Segment], tuple[_native.Signs, NDArray[np.int64]] | None] | None
+        ) = None
 
     @classmethod
     def learn(
@@ -320,30 +324,30 @@ class Signs(Sketch):
         k: int,
         reach: Reach | None,
         n_threads: int,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]] | None:
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
         """For one segment, from which nothing was removed, and queries in good order."""
-        if reach is None or len(segments) != 1:
+        if self._plain is None or self._plain[0] is not segments:
+            self._plain = segments, self._plain_of(segments)
+        there = self._plain[1]
+        if there is None or reach is None or queries.ndim != 2 or not queries.flags.c_contiguous:
+            return None
+        searcher, ids = there
+        _, spread, stop, probes, _ = reach
+        try:
+            return searcher.plain(queries, k, probes, spread, stop, ids, n_threads)
+        except RuntimeError as error:
+            raise _damage(error) from None
+
+    def _plain_of(
+        self, segments: Sequence[Segment]
+    ) -> tuple[_native.Signs, NDArray[np.int64]] | None:
+        """What searches plainly, and ids by position; None where nothing is that plain."""
+        if len(segments) != 1:
             return None
         segment = segments[0]
-        if (
-            segment.vectors is None
-            or len(segment.removed)
-            or k > len(segment.ids)
-            or queries.ndim != 2
-            or len(queries) == 0
-            or queries.shape[1] != len(self.model.shift)
-            or not queries.flags.c_contiguous
-            or not (
-                is_fine(queries)
-                if queries.dtype == np.float32
-                else queries.itemsize == 1
-                and queries.dtype == segment.vectors.dtype
-                and not self.scaled
-            )
-        ):
+        if segment.vectors is None or len(segment.removed) or segment.ids.dtype != np.int64:
             return None
-        found = _searched(self._searcher(segments, exact=True), queries, k, reach, None, n_threads)
-        return found if found[1].min(initial=0) >= 0 else None  # too few in what was visited
+        return self._searcher(segments, exact=True), segment.ids
 
     def at_once(
         self,
@@ -552,7 +556,11 @@ def _searched(
     try:
         return searcher.search(queries, k, probes, spread, stop, masks, n_threads, "")
     except RuntimeError as error:
-        raise FileError(f"the index is damaged: {error}") from None
+        raise _damage(error) from None
+
+
+def _damage(error: RuntimeError) -> FileError:
+    return FileError(f"the index is damaged: {error}")
 
 
 def _masks(

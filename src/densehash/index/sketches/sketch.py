@@ -194,7 +194,7 @@ class Sketch(ABC):
         k: int,  # noqa: ARG002
         reach: Reach | None,  # noqa: ARG002
         n_threads: int,  # noqa: ARG002
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]] | None:
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
         """The k neighbours of queries just as they came, with next to nothing around native code.
 
         Parameters
@@ -207,8 +207,8 @@ class Sketch(ABC):
 
         Returns
         -------
-        distances and positions, (q, k), and efforts (q, 3); None where it takes the long way, which
-        gives the same or says what is wrong
+        ids and distances, (q, k), and efforts (q, 3); None where it takes the long way, which gives
+        the same or says what is wrong
         """
         return None
 
