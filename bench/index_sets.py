@@ -61,7 +61,8 @@ class VectorSet:
         """At most n queries."""
         vectors = self._vectors()
         first = len(vectors) - self.n_queries if self.queries_last else 0
-        return self._formed(vectors[first : first + min(n, self.n_queries)], form)
+        some = vectors[first : first + min(n, self.n_queries)]
+        return np.ascontiguousarray(self._formed(some, form))
 
     def _vectors(self) -> Rows:
         folder = data_folder()

@@ -785,3 +785,24 @@ def test_auto_takes_signs_only_where_they_go(monkeypatch: pytest.MonkeyPatch) ->
     assert Index.build(X).sketch == "signs"
     for told in ({"kind": "multi"}, {"hasher": "lsh", "n_bits": 8}, {"sketch": "codes"}):
         assert Index.build(X, **told).sketch == "codes"
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32])
+def test_queries_of_any_type_and_order_find_the_same(dtype: Any, order: Any) -> None:
+    X = (10 * blobs(300)).round().astype(np.float32)
+    index = Index.build(X, sketch="signs", random_state=0)
+    expected = index.search(X[:7].tolist(), 5)
+    hits = index.search(np.asarray(X[:7], dtype, order=order), 5)
+    np.testing.assert_array_equal(hits.ids, expected.ids)
+    np.testing.assert_array_equal(hits.distances, expected.distances)
+    assert hits.effort is not None
+    assert (hits.effort.vectors > 0).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_numbers_that_do_not_fit_are_named(bad: float) -> None:
+    index, Q = Index.build(blobs(300), sketch="signs"), blobs(3).astype(np.float64)
+    Q[2, 1] = bad
+    with pytest.raises(InputError, match="2"):
+        index.search(Q, 5)

@@ -329,8 +329,13 @@ class Signs(Sketch):
         if self._plain is None or self._plain[0] is not segments:
             self._plain = segments, self._plain_of(segments)
         there = self._plain[1]
-        if there is None or reach is None or queries.ndim != 2 or not queries.flags.c_contiguous:
+        if there is None or reach is None or queries.ndim != 2:
             return None
+        if queries.dtype == np.float64:
+            with np.errstate(over="ignore"):  # what does not fit is refused, the long way
+                queries = queries.astype(np.float32, order="C")
+        elif not queries.flags.c_contiguous:
+            queries = np.ascontiguousarray(queries)
         searcher, ids = there
         _, spread, stop, probes, _ = reach
         try:
