@@ -61,8 +61,7 @@ class VectorSet:
         """At most n queries."""
         vectors = self._vectors()
         first = len(vectors) - self.n_queries if self.queries_last else 0
-        some = vectors[first : first + min(n, self.n_queries)]
-        return np.ascontiguousarray(self._formed(some, form))
+        return self._formed(vectors[first : first + min(n, self.n_queries)], form)
 
     def _vectors(self) -> Rows:
         folder = data_folder()
@@ -75,12 +74,15 @@ class VectorSet:
         return vectors
 
     def _formed(self, vectors: Rows, form: str) -> Rows:
-        """float32; or bytes as they are, or less 128 each, which leaves distances as they are."""
+        """float32; or bytes as they are, or less 128 each, which leaves distances as they are.
+
+        The numbers of a row lie together, whatever the file has.
+        """
         if form == "uint8":
-            return np.array(vectors)
+            return np.array(vectors, order="C")
         if form == "int8":
             return (vectors ^ np.uint8(128)).view(np.int8)
-        floats = vectors.astype(np.float32)
+        floats = vectors.astype(np.float32, order="C")
         if self.metric == "cosine":
             floats /= np.linalg.norm(floats, axis=1, keepdims=True)
         elif self.scale != 1:
