@@ -1,7 +1,7 @@
-"""Index folders of version 1 of the format, kept for ever, and what they must answer.
+"""Index folders of all versions of the format, kept for ever, and what they must answer.
 
-``python tests/index_golden.py`` made ``data/index-v1-*``, once. A folder that is there is never
-made anew: it stands for the indexes that people have on their disks.
+``python tests/index_golden.py`` made ``data/index-v1-*`` and ``data/index-v2-*``, once. A folder that
+is there is never made anew: it stands for the indexes that people have on their disks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from densehash.index.lengths import unit
 
 DATA = Path(__file__).parent / "data"
 
-GOLDEN = ("flat", "grouped", "multi")
+# By what is special of them; see build().
+CODES = ("flat", "grouped", "multi")
+SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare")
 
 # Half a unit away from all rows, so that no query lies on a plane.
 QUERIES = rows(5, seed=5) + np.float32(0.5)
@@ -35,15 +37,44 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-def folder(kind: str) -> Path:
+SIGNS_QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"k": 4},
+    {"k": 4, "recall": 1},
+    {"k": 5, "rerank": None},
+    {"k": 3, "filter": lambda ids: ids != ids[0]},
+)
+
+
+def version(name: str) -> int:
+    """Of the format."""
+    return 1 if name in CODES else 2
+
+
+def folder(name: str) -> Path:
     """Where a golden index lies."""
-    return DATA / f"index-v1-{kind}"
+    return DATA / f"index-v{version(name)}-{name}"
 
 
 def build(kind: str) -> Index:
     """An index with all that a folder can hold: segments, removed rows, settings, both ids."""
     X = rows(40)
-    if kind == "flat":  # strings, half precision, cosines
+    if kind in SIGNS:
+        ids = names(40, "string" if kind == "signs-bare" else "int64")
+        options: dict[str, dict[str, Any]] = {
+            "signs": {"kind": "flat"},
+            "signs-twice": {"kind": "grouped", "n_groups": 5, "groups_a_row": 2},
+            "signs-int8": {"kind": "grouped", "n_groups": 5, "metric": "ip", "keep_vectors": "int8"},
+            "signs-bare": {"kind": "grouped", "n_groups": 5, "metric": "cosine",
+                           "keep_vectors": False},
+        }  # fmt: skip
+        if kind == "signs":
+            X = X.astype(np.uint8)
+        index = Index.build(X[:30], ids=ids[:30], sketch="signs", n_bits=16, random_state=0,
+                            **options[kind])  # fmt: skip
+        index.add(X[30:], ids=ids[30:])
+        if kind == "signs-twice":
+            index.tune(QUERIES, recall=0.9, k=3)
+    elif kind == "flat":  # strings, half precision, cosines
         ids = names(40, "string")
         learnt = ITQ(16, random_state=0)
         index = Index.build(X[:30], ids=ids[:30], hasher=learnt, kind=kind, metric="cosine",
@@ -67,8 +98,9 @@ def build(kind: str) -> Index:
 def answers(index: Index) -> list[Any]:
     """What an index says to all questions that it can answer."""
     found = []
-    for question in QUESTIONS:
-        if index._state.vector_type is None and question.get("rerank", "exact") == "exact":
+    for question in QUESTIONS if index.sketch == "codes" else SIGNS_QUESTIONS:
+        has_vectors = index._state.vector_type is not None or index.sketch == "signs"
+        if not has_vectors and question.get("rerank", "exact") == "exact":
             continue
         if index.kind == "flat" and "probes" in question:
             continue
@@ -83,9 +115,10 @@ def make(kind: str) -> None:
     if folder(kind).exists():
         return
     index = build(kind)
-    asked = unit(QUERIES) if index.metric == "cosine" else QUERIES
-    margins = np.abs(index.hasher.project(asked))
-    assert margins.min() > 1e-3 * margins.mean()  # bits are the same on every machine
+    if index.sketch == "codes":
+        asked = unit(QUERIES) if index.metric == "cosine" else QUERIES
+        margins = np.abs(index.hasher.project(asked))
+        assert margins.min() > 1e-3 * margins.mean()  # bits are the same on every machine
     DATA.mkdir(exist_ok=True)
     index.save(folder(kind))
     (folder(kind) / "writer.lock").unlink()
@@ -94,5 +127,5 @@ def make(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    for one in GOLDEN:
+    for one in (*CODES, *SIGNS):
         make(one)
