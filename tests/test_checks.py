@@ -1,8 +1,10 @@
 import os
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.utils import check_random_state
 
 from densehash import checks
 from densehash.errors import DensehashError, InputError
@@ -189,3 +191,57 @@ def test_positions_among_no_codes() -> None:
 def test_bad_positions(relevant: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         checks.check_positions(relevant, 2, 5)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[1, 2], [3, 4]],
+        ([1.5, 2], (3, 4)),
+        [[True, False]],
+        [[1, 2**63]],
+        [[1, 2**70]],
+        [np.arange(3, dtype=np.uint8)] * 2,
+        [1.0, 2.0],
+        [],
+        [[]],
+        [[], []],
+        [[1, 2], [3]],
+        [["1", "2"]],
+        [["a", "b"]],
+        [[1j, 2]],
+        [[None, 1.0]],
+        [[object()]],
+        [[{}, 1]],
+        [[np.datetime64("2020-01-01")]],
+    ],
+    ids=repr,
+)
+def test_lists_of_numbers_are_what_scikit_learn_makes_of_them(
+    X: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome() -> tuple[object, ...]:
+        try:
+            found = checks.check_vectors(X)
+        except (TypeError, ValueError) as error:
+            return type(error), str(error)
+        return found.dtype, found.shape, found.tolist()
+
+    ours = outcome()
+    monkeypatch.setattr(checks, "_plain_numbers", lambda _: None)
+    assert ours == outcome()
+
+
+@pytest.mark.parametrize("seed", [0, True, np.int32(7), 2**32 - 1, 2**32, -1, "0", 1.0, None])
+def test_seeds_are_what_scikit_learn_makes_of_them(seed: Any) -> None:
+    try:
+        expected = check_random_state(seed)
+    except ValueError as error:
+        with pytest.raises(InputError, match=re.escape(str(error))):
+            checks.check_chance(seed)
+        return
+    found = checks.check_chance(seed)
+    assert (found is expected) == (seed is None)  # the global generator is one
+    if seed is not None:
+        assert found.randint(2**31) == expected.randint(2**31)
+    assert checks.check_chance(found) is found

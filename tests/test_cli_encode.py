@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from test_cli import run
 from test_cli_index import WAITING, as_json, bad, content, good
 
-from densehash.cli import encode
+from densehash.cli.encoding import Codes
 from densehash.datasets import open_vectors, write_vectors
 from densehash.hashers import DSH, ITQ, LSH, Hasher, load_hasher
 from densehash.hashers.registry import hasher_named
@@ -291,7 +291,7 @@ def test_rows_are_hashed_once_and_by_several_threads(
 
 
 def test_codes_are_given_in_order_only() -> None:
-    codes = encode._Codes(LSH(8, random_state=0).fit(X), X, lambda _: None)
+    codes = Codes(LSH(8, random_state=0).fit(X), X, lambda _: None)
     assert codes[0:10].shape == (10, 1)
     for rows in (slice(0, 10), slice(20, 30), np.array([10, 11])):
         with pytest.raises(ValueError, match="codes come in their order, from row 10 on"):

@@ -406,7 +406,7 @@ def test_many_queries_are_searched_in_blocks(
 ) -> None:
     asks = [("search", index, queries, "-k", 3), ("search", index, queries, "--radius", 2.5)]
     whole = [as_json(capsys, *ask) for ask in asks]
-    monkeypatch.setattr("densehash.cli.search._BLOCK", 7)
+    monkeypatch.setattr("densehash.cli.found._BLOCK", 7)
     assert [as_json(capsys, *ask) for ask in asks] == whole
 
 

@@ -1,12 +1,12 @@
-"""densehash: learned binary codes for nearest-neighbour search."""
+"""densehash: learned binary codes for nearest-neighbour search.
 
-from importlib.metadata import version
+Names load when they are first used, and with them only the packages that they need.
+"""
 
-from densehash import bits, hamming
-from densehash.bits import pack, unpack
-from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
-from densehash.index import HashingNeighbors, Index
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "AGH",
@@ -32,4 +32,41 @@ __all__ = [
     "unpack",
 ]
 
-__version__ = version("densehash")
+if TYPE_CHECKING:
+    from densehash import bits, hamming
+    from densehash.bits import pack, unpack
+    from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
+    from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
+    from densehash.index import HashingNeighbors, Index
+
+    __version__: str
+else:  # or a type checker would take any name for one of the package
+    _NAMES = {
+        "bits": ("pack", "unpack"),
+        "errors": ("DensehashError", "FileError", "InputError", "MissingExtraError"),
+        "hamming": (),
+        "hashers": (
+            *("AGH", "DSH", "ITQ", "KLSH", "LSH", "PCAH", "Refined", "SIKH", "SpH"),
+            "load_hasher",
+        ),
+        "index": ("HashingNeighbors", "Index"),
+    }
+    _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+    def __getattr__(name: str) -> Any:
+        if name in _NAMES:
+            return importlib.import_module(f"densehash.{name}")
+        if name in _MODULE_OF:
+            value = getattr(importlib.import_module(f"densehash.{_MODULE_OF[name]}"), name)
+        elif name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415  takes as long as all the rest
+
+            value = version("densehash")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value  # where it is found the next time
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,8 +13,6 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
-from sklearn.utils import check_array, check_random_state
 
 from densehash.errors import InputError
 from densehash.source import Source
@@ -69,7 +67,14 @@ def check_chance(random_state: int | RandomState | None) -> RandomState:
         ...
     densehash.errors.InputError: random_state cannot be used: Seed must be between 0 and 2**32 - 1
     """
+    if isinstance(random_state, RandomState):
+        return random_state
     try:
+        if isinstance(random_state, (int, np.integer)):
+            return RandomState(random_state)
+        # Rare enough to load scikit-learn for.
+        from sklearn.utils import check_random_state  # noqa: PLC0415
+
         state: RandomState = check_random_state(random_state)
     except ValueError as error:
         raise InputError(f"random_state cannot be used: {error}") from None
@@ -351,6 +356,12 @@ def _dataset_rows(dataset: Any, name: str) -> DatasetRows:
 
 def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     """Lists, data frames, objects, sparse matrices, text: as scikit-learn takes or refuses them."""
+    if isinstance(X, (list, tuple)) and (plain := _plain_numbers(X)) is not None:
+        return plain
+    # Scikit-learn and scipy take long to load, and plain numbers do without.
+    from scipy.sparse import issparse  # noqa: PLC0415
+    from sklearn.utils import check_array  # noqa: PLC0415
+
     if issparse(X):
         raise InputError(f"{name} must be dense, got a sparse matrix: use {name}.toarray()")
     if not hasattr(X, "__len__") and not hasattr(X, "__array__"):
@@ -364,6 +375,15 @@ def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers, got dtype {array.dtype}")
     return array
+
+
+def _plain_numbers(X: Sequence[Any]) -> NDArray[np.generic] | None:
+    """Lists of numbers as an array; None of all that scikit-learn would look at more closely."""
+    try:
+        array: NDArray[np.generic] = np.asarray(X)
+    except (TypeError, ValueError):
+        return None
+    return array if array.size and array.dtype.kind in "fiub" else None
 
 
 def _check_rows_of_positions(relevant: NDArray[np.generic], n_queries: int) -> None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import (
@@ -270,6 +269,8 @@ def learn(codes: ArrayLike, X: VectorsLike) -> Estimator:
     mean = signs / n
     squares -= n * np.outer(mean, mean)  # residuals have the mean zero, so products stay
     squares[np.diag_indices_from(squares)] += _RIDGE * n
+    import scipy.linalg  # noqa: PLC0415  only learning needs it
+
     with one_blas_thread():
         matrix = scipy.linalg.solve(squares, products, assume_a="pos")
         offset = -mean @ matrix

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
@@ -149,6 +148,8 @@ def _shifted(block: Floats, shift: NDArray[np.float64] | None) -> Floats:
 def _assign(
     rows: Rows, centers: NDArray[np.float64], shift: NDArray[np.float64] | None, label: str
 ) -> _Sums:
+    import scipy.sparse  # noqa: PLC0415  only learning needs it
+
     k = len(centers)
     here = centers.astype(rows.dtype)
 

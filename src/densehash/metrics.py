@@ -19,7 +19,6 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import digamma
 
 from densehash import hamming
 from densehash.checks import (
@@ -475,6 +474,8 @@ def _as_ranks(values: ArrayLike, query: int) -> NDArray[np.int64]:
 
 def _harmonic_step(start: NDArray[np.int64], n: NDArray[np.int64]) -> NDArray[np.float64]:
     """1 / (start + 1) + ... + 1 / (start + n), to 13 digits."""
+    from scipy.special import digamma  # noqa: PLC0415  most measures do without
+
     # Far out, the difference of two digammas would lose what they have in common. There,
     # digamma(x + 1/2) = log(x) + 1 / (24 x²) - 7 / (960 x⁴) + ...
     first = np.maximum(start, 100) + 0.5

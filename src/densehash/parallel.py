@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
-import scipy.linalg  # noqa: F401  its BLAS must be loaded before the libraries are listed
-from threadpoolctl import ThreadpoolController
+import numpy as np
 
 from densehash.locks import new_lock
 
@@ -35,13 +35,21 @@ class _Held:
     n_threads_before: tuple[int, ...] = ()
 
 
-# What numpy and scipy have brought by now. What comes later, say with faiss, is not computed with
-# here, and left alone.
-_BLAS = ThreadpoolController().select(user_api="blas")
+@cache
+def _libraries() -> tuple[Any, ...]:
+    """What numpy and scipy have brought when this is first asked for.
+
+    What comes later, say with faiss, is not computed with here, and left alone.
+    """
+    # Here, since searches do without. scipy's BLAS must be there before the libraries are listed.
+    import scipy.linalg  # noqa: F401, PLC0415
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def _counts() -> tuple[int, ...]:
-    return tuple(library.num_threads for library in _BLAS.lib_controllers)
+    return tuple(library.num_threads for library in _libraries())
 
 
 def n_threads() -> int:
@@ -56,7 +64,13 @@ def n_threads() -> int:
     """
     with _Held.lock:
         counts = _Held.n_threads_before if _Held.depth else _counts()
-    return min(max(counts, default=1), _MOST_THREADS)
+        # numpy's own, where it brought one: scipy's may have come after a limit was set.
+        own = [
+            count
+            for library, count in zip(_libraries(), counts, strict=True)
+            if library.filepath.startswith(np.__path__[0])
+        ]
+    return min(max(own or counts, default=1), _MOST_THREADS)
 
 
 @contextmanager
@@ -69,7 +83,7 @@ def one_blas_thread() -> Iterator[None]:
     Examples
     --------
     >>> with one_blas_thread():
-    ...     [library["num_threads"] for library in _BLAS.info()][:1]
+    ...     list(_counts()[:1])
     [1]
     """
     with _Held.lock:
@@ -87,7 +101,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _set_counts(counts: tuple[int, ...]) -> None:
-    for library, count in zip(_BLAS.lib_controllers, counts, strict=True):
+    for library, count in zip(_libraries(), counts, strict=True):
         # From threadpoolctl 3.7 on, only the thread that set a limit first may change it, and
         # others are ignored; but the last one out is not always the thread that came in first.
         release = getattr(library, "clear_controlling_thread", None)

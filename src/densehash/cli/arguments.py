@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["parse_ids", "read_ids"]
 
@@ -30,7 +31,7 @@ Metric = Annotated[
 Threads = Annotated[int | None, typer.Option(help="How many threads; one for each CPU without it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 
-Ids = NDArray[Any] | list[str]
+Ids: TypeAlias = "NDArray[Any] | list[str]"
 
 # A number as it is written by whoever counts: 007 is a name.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -62,6 +63,8 @@ def parse_ids(words: Sequence[str], id_type: str) -> Ids:
 def _parsed(words: list[str], id_type: str | None, where: Callable[[int], str]) -> Ids:
     if id_type == "string":
         return words
+    import numpy as np  # noqa: PLC0415  `densehash --help` does without
+
     numbers = np.empty(len(words), np.int64)
     for at, word in enumerate(words):
         if not _NUMBER.fullmatch(word) or int(word) > _LARGEST:
@@ -92,6 +95,8 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_array(path: Path) -> NDArray[Any]:
+    import numpy as np  # noqa: PLC0415  `densehash --help` does without
+
     if not path.exists():
         raise FileError(f"{path} does not exist")
     if not path.is_file():  # a pipe would wait

@@ -1,5 +1,8 @@
 """``densehash build``: an index of a file of vectors."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
@@ -10,18 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from densehash import distributed
-from densehash.checks import check_choice
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, Bits, Key, Method, read_ids
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
-from densehash.cli.places import check_folder_place
 from densehash.cli.text import facts
-from densehash.datasets import open_vectors
 from densehash.errors import InputError
-from densehash.index import Index
-from densehash.store.manifest import INDEX, SHARDS
 
 __all__: list[str] = []
 
@@ -99,6 +96,13 @@ def _build(
     With --scheduler or --local-cluster, workers make an index in shards, each an index folder in
     -o, which must lie on storage that all of them reach under the same path, as must the file.
     """
+    from densehash import distributed
+    from densehash.checks import check_choice
+    from densehash.cli.places import check_folder_place
+    from densehash.datasets import open_vectors
+    from densehash.index import Index
+    from densehash.store.manifest import INDEX, SHARDS
+
     check_choice(keep_vectors, "--keep-vectors", tuple(_KEEP))
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:

@@ -1,19 +1,23 @@
 """``densehash add``, ``remove`` and ``compact``: changes of an index, on the disk or not at all."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, IndexPath, Key, parse_ids, read_ids
 from densehash.cli.text import aligned, say
-from densehash.datasets import open_vectors
 from densehash.errors import InputError
-from densehash.index import Index
+
+if TYPE_CHECKING:
+    from densehash.index import Index
 
 __all__: list[str] = []
 
@@ -38,6 +42,9 @@ def _add(
     as_json: AsJson = False,
 ) -> None:
     """Add the vectors of a file to an index; an id that is there already is a mistake."""
+    from densehash.datasets import open_vectors
+    from densehash.index import Index
+
     opened = Index.open(index)
     names = None if ids is None else read_ids(ids, opened.info()["ids"])
     added = opened.add(open_vectors(vectors, key=key), ids=names, verbose=1)
@@ -66,6 +73,8 @@ def _remove(
 
     The rows are gone at once, and the room they take when the index is compacted.
     """
+    from densehash.index import Index
+
     if bool(ids) == (file is not None):
         raise InputError("give ids, or a file of them by --ids" + ", not both" * bool(ids))
     opened = Index.open(index)
@@ -81,6 +90,8 @@ def _remove(
 @app.command("compact", epilog=examples("densehash compact photos.dh"))
 def _compact(index: IndexPath, as_json: AsJson = False) -> None:
     """Merge all segments of an index into one, without the rows that were removed."""
+    from densehash.index import Index
+
     opened = Index.open(index)
     before = _sizes(opened)
     opened.compact()

@@ -1,5 +1,8 @@
 """``densehash compare``: which method suits my vectors."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
@@ -11,29 +14,7 @@ from typing import Annotated
 
 import typer
 
-from densehash.checks import check_integer
 from densehash.cli.app import app, examples
-from densehash.cli.output import (
-    make_folder,
-    open_records,
-    parse_bits,
-    parse_methods,
-    show,
-    write_page,
-)
-from densehash.datasets import load
-from densehash.paper import peers
-from densehash.paper.compare import (
-    advice,
-    build_commands,
-    compare,
-    comparison_page,
-    comparison_table,
-    ranking_table,
-)
-from densehash.paper.methods import SIGNS
-from densehash.paper.problem import Problem
-from densehash.paper.studies import Plan
 
 __all__: list[str] = []
 
@@ -87,6 +68,29 @@ def _compare(
     What was measured is kept in the folder of results: a run that was cut goes on where it
     stopped, and a second one measures nothing anew.
     """
+    from densehash.checks import check_integer
+    from densehash.cli.output import (
+        make_folder,
+        open_records,
+        parse_bits,
+        parse_methods,
+        show,
+        write_page,
+    )
+    from densehash.datasets import load
+    from densehash.paper import peers
+    from densehash.paper.compare import (
+        advice,
+        build_commands,
+        compare,
+        comparison_page,
+        comparison_table,
+        ranking_table,
+    )
+    from densehash.paper.methods import SIGNS
+    from densehash.paper.problem import Problem
+    from densehash.paper.studies import Plan
+
     chosen = parse_methods(methods)
     if methods is None and peers.available():
         chosen += _PEERS

@@ -1,25 +1,18 @@
 """``densehash demo``: neighbours of handwritten digits, in the terminal."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from densehash import demo, hamming
 from densehash.cli.app import app, examples
 
 __all__: list[str] = []
-
-SHOWN_QUERIES = 4
-SHOWN_NEIGHBOURS = 5
 
 
 @app.command("demo", epilog=examples("densehash demo", "densehash demo --bits 32 --json"))
@@ -29,119 +22,11 @@ def _demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Hash handwritten digits by every method and show the neighbours found."""
+    from densehash import demo
+    from densehash.cli import digits
+
     found = demo.run(n_bits=bits, seed=seed)
     if as_json:
-        typer.echo(json.dumps(_as_json(found), indent=2))
-        return
-    console = Console()
-    console.print(_neighbours_table(found, console.encoding))
-    console.print(_scores_table(found))
-    console.print(_summary_table(found))
-
-
-def _as_json(found: demo.DigitsDemo) -> dict[str, object]:
-    return {
-        "n_bits": found.n_bits,
-        "seed": found.seed,
-        "n_codes": len(found.digits),
-        "n_queries": len(found.query_digits),
-        "n_neighbours": demo.N_NEIGHBOURS,
-        "n_candidates": demo.N_CANDIDATES,
-        "same_digit_exact": found.same_digit_exact,
-        "scores": [asdict(score) for score in found.scores],
-        "left_out": found.left_out,
-        "shown": found.shown,
-        "seconds_search": found.seconds_search,
-        "seconds_exact": found.seconds_exact,
-        "instruction_set": hamming.instruction_set(),
-        "queries": [
-            {
-                "digit": int(found.query_digits[query]),
-                "neighbours": found.neighbours[query, : demo.N_NEIGHBOURS].tolist(),
-                "distances": found.distances[query, : demo.N_NEIGHBOURS].tolist(),
-                "digits": found.digits[found.neighbours[query, : demo.N_NEIGHBOURS]].tolist(),
-            }
-            for query in range(len(found.query_digits))
-        ],
-    }
-
-
-def _neighbours_table(found: demo.DigitsDemo, encoding: str) -> Table:
-    title = f"Nearest by Hamming distance, {found.shown}, {found.n_bits} bits"
-    table = Table(title=title, show_lines=True)
-    table.add_column("query", justify="center")
-    for rank in range(1, SHOWN_NEIGHBOURS + 1):
-        table.add_column(f"{rank}", justify="center")
-    # The first query of each digit, so that no two rows show the same one.
-    firsts = np.sort(np.unique(found.query_digits, return_index=True)[1])
-    for query in firsts[:SHOWN_QUERIES]:
-        digit = found.query_digits[query]
-        cells = [Text(f"{_picture(found.query_pictures[query], encoding)}\n{digit}", style="bold")]
-        for rank in range(SHOWN_NEIGHBOURS):
-            neighbour = found.neighbours[query, rank]
-            picture = _picture(found.pictures[neighbour], encoding)
-            same = found.digits[neighbour] == digit
-            cells.append(
-                Text(
-                    f"{picture}\n{found.digits[neighbour]} at {found.distances[query, rank]}",
-                    style="green" if same else "red",
-                )
-            )
-        table.add_row(*cells)
-    return table
-
-
-def _picture(pixels: NDArray[np.float32], encoding: str) -> str:
-    """Eight by eight pixels as four lines: a character is two pixels, one above the other."""
-    marks = " ▀▄█" if encoding.lower().startswith("utf") else " '.#"
-    upper, lower = (pixels.reshape(8, 8)[start::2] >= 7 for start in (0, 1))
-    return "\n".join("".join(marks[mark] for mark in line) for line in upper + 2 * lower)
-
-
-def _scores_table(found: demo.DigitsDemo) -> Table:
-    table = Table(
-        "method",
-        f"same digit\namong {demo.N_NEIGHBOURS} nearest",
-        f"recall of {demo.N_NEIGHBOURS}\namong {demo.N_CANDIDATES}",
-        "learning, ms",
-        "hashing, ms",
-        title=f"All methods, {found.n_bits} bits",
-    )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    best = max(score.recall for score in found.scores)
-    for score in found.scores:
-        table.add_row(
-            score.method,
-            f"{score.same_digit:.1%}",
-            f"{score.recall:.1%}",
-            f"{1e3 * score.seconds_fit:.1f}",
-            f"{1e3 * score.seconds_hash:.2f}",
-            style="bold" if score.recall == best else None,
-        )
-    if found.left_out:
-        table.caption = "\n".join(f"{name}: {why}" for name, why in found.left_out.items())
-    return table
-
-
-def _summary_table(found: demo.DigitsDemo) -> Table:
-    n_codes, n_queries = len(found.digits), len(found.query_digits)
-    width = -(-found.n_bits // 8)
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for value, meaning in (
-        (f"{n_codes}", f"digits of {found.pictures.shape[1]} pixels; {n_queries} others ask"),
-        (f"{width} bytes", f"a code, instead of {found.pictures[0].nbytes} bytes a vector"),
-        (
-            f"{found.same_digit_exact:.1%}",
-            f"of the {demo.N_NEIGHBOURS} nearest vectors show the query's digit",
-        ),
-        (
-            f"{1e3 * found.seconds_search:.2f} ms",
-            f"to search codes for all queries ({hamming.instruction_set()})",
-        ),
-        (f"{1e3 * found.seconds_exact:.2f} ms", "to search vectors for all queries"),
-    ):
-        table.add_row(value, meaning)
-    return table
+        typer.echo(json.dumps(digits.plain(found), indent=2))
+    else:
+        digits.show(found)

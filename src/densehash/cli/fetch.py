@@ -1,16 +1,21 @@
 """``densehash fetch``: bring one of the paper's data sets onto this machine."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.datasets import catalog
 from densehash.errors import FileError
+
+if TYPE_CHECKING:
+    from densehash.datasets import catalog
 
 __all__: list[str] = []
 
@@ -31,6 +36,8 @@ def _fetch(
     What was cut goes on where it ended, when the command is run again. A set that is there is
     left as it is.
     """
+    from densehash.datasets import catalog
+
     if name is None:
         sets = [_listed(entry, to) for entry in catalog.PUBLISHED.values()]
         typer.echo(json.dumps(sets, indent=2) if as_json else "\n".join(map(_line, sets)))
@@ -51,6 +58,8 @@ def _fetch(
 
 
 def _listed(entry: catalog.Published, to: Path | None) -> dict[str, Any]:
+    from densehash.datasets import catalog
+
     try:
         there = catalog.find(entry.name, to=to)
     except FileError:  # several files where one was expected: fetching says more

@@ -1,5 +1,8 @@
 """``densehash fit``: a hasher that learns from a file of vectors."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
@@ -11,12 +14,7 @@ import typer
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, Bits, Key, Method
-from densehash.cli.places import check_folder_place
 from densehash.cli.text import facts
-from densehash.datasets import open_vectors
-from densehash.index.building import fitted
-from densehash.store import Store
-from densehash.store.manifest import HASHER
 
 __all__: list[str] = []
 
@@ -45,6 +43,12 @@ def _fit(
 
     It appears when it is whole. One that is replaced stays as it is until then.
     """
+    from densehash.cli.places import check_folder_place
+    from densehash.datasets import open_vectors
+    from densehash.index.building import fitted
+    from densehash.store import Store
+    from densehash.store.manifest import HASHER
+
     check_folder_place(out, HASHER, force=force)
     X = open_vectors(vectors, key=key)
     begun = time.perf_counter()

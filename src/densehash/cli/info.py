@@ -1,27 +1,26 @@
 """``densehash info``: what an index holds; or what is installed, and what this machine can do."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 import densehash
-from densehash import hamming
-from densehash.checks import check_threads
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson
-from densehash.cli.opening import open_any
 from densehash.cli.text import facts
-from densehash.hashers import Hasher
-from densehash.index import Index
-from densehash.store.manifest import HASHER, VERSIONS
 
 if TYPE_CHECKING:
     from densehash.distributed import ShardedIndex
+    from densehash.hashers import Hasher
+    from densehash.index import Index
 
 __all__ = ["describe", "in_words"]
 
@@ -37,6 +36,10 @@ def _info(
     as_json: AsJson = False,
 ) -> None:
     """Say what an index, or a hasher, holds; without one, what is installed, and this machine."""
+    from densehash import hamming
+    from densehash.checks import check_threads
+    from densehash.cli.opening import open_any
+
     if index is not None:
         about = describe(open_any(index))
         if as_json:
@@ -65,19 +68,28 @@ def _info(
 
 def describe(opened: Index | ShardedIndex | Hasher) -> dict[str, Any]:
     """Counts and sizes of what was saved, as plain values."""
-    if isinstance(opened, Hasher):
-        return {
-            "hasher": type(opened).__name__,
-            "bits": opened.n_bits_,
-            "features": opened.n_features_in_,
-            "parameters": {name: repr(value) for name, value in opened.get_params().items()},
-            "format_version": VERSIONS[HASHER][-1],  # no other one is opened
-        }
+    from densehash.index import Index
+
+    if not hasattr(opened, "info"):  # its class would bring scikit-learn
+        return _describe_hasher(cast("Hasher", opened))
+    opened = cast("Index | ShardedIndex", opened)
     about = {**opened.info(), "format_version": _version_of(opened)}
     if isinstance(opened, Index):
         whole = about["bytes_without_vectors"] + about["bytes_of_vectors"]
         about["bytes_a_row_with_vectors"] = whole / max(about["rows"], 1)
     return about
+
+
+def _describe_hasher(hasher: Hasher) -> dict[str, Any]:
+    from densehash.store.manifest import HASHER, VERSIONS
+
+    return {
+        "hasher": type(hasher).__name__,
+        "bits": hasher.n_bits_,
+        "features": hasher.n_features_in_,
+        "parameters": {name: repr(value) for name, value in hasher.get_params().items()},
+        "format_version": VERSIONS[HASHER][-1],  # no other one is opened
+    }
 
 
 def _version_of(opened: Index | ShardedIndex) -> int | None:

@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from densehash import distributed
-from densehash.hashers import Hasher, load_hasher
 from densehash.index import Index
 from densehash.store import Store
 from densehash.store.manifest import FORMS, HASHER, INDEX, SHARDS
 
 if TYPE_CHECKING:
     from densehash.distributed import ShardedIndex
+    from densehash.hashers import Hasher
 
 __all__ = ["open_any", "open_index"]
 
 
 def open_any(path: Path) -> Index | ShardedIndex | Hasher:
     """What a folder holds."""
-    form = Store.open(path, form=tuple(FORMS)).form
-    return load_hasher(path) if form == HASHER else open_index(path)
+    if Store.open(path, form=tuple(FORMS)).form != HASHER:
+        return open_index(path)
+    from densehash.hashers import load_hasher  # noqa: PLC0415  brings scikit-learn
+
+    return load_hasher(path)
 
 
 def open_index(path: Path) -> Index | ShardedIndex:

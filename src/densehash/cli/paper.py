@@ -1,5 +1,8 @@
 """``densehash paper``: every figure and table of the paper, on any vectors."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
@@ -11,25 +14,8 @@ from typing import Annotated
 
 import typer
 
-from densehash.checks import check_integer
 from densehash.cli.app import app, examples
-from densehash.cli.output import (
-    make_folder,
-    open_records,
-    parse_bits,
-    parse_methods,
-    show,
-    write_page,
-)
-from densehash.datasets import load
-from densehash.paper import peers
-from densehash.paper.claims import claims_table
-from densehash.paper.methods import PEERS
-from densehash.paper.pages import paper_page
-from densehash.paper.problem import Problem
-from densehash.paper.runner import run_plan
 from densehash.paper.studies import BITS, PARTS, Plan, check_parts
-from densehash.paper.tables import map_table
 
 __all__: list[str] = []
 
@@ -83,6 +69,24 @@ def _paper(
     What was measured is kept in the folder of results: a run that was cut goes on where it
     stopped, and a second one measures nothing anew.
     """
+    from densehash.checks import check_integer
+    from densehash.cli.output import (
+        make_folder,
+        open_records,
+        parse_bits,
+        parse_methods,
+        show,
+        write_page,
+    )
+    from densehash.datasets import load
+    from densehash.paper import peers
+    from densehash.paper.claims import claims_table
+    from densehash.paper.methods import PEERS
+    from densehash.paper.pages import paper_page
+    from densehash.paper.problem import Problem
+    from densehash.paper.runner import run_plan
+    from densehash.paper.tables import map_table
+
     plan = QUICK if quick else Plan()
     if methods is not None:
         plan = replace(plan, methods=parse_methods(methods))

@@ -1,18 +1,22 @@
 """``densehash tune``: how far a search must look for a recall."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, IndexPath, Key, Metric, Threads
 from densehash.cli.text import aligned, say
-from densehash.datasets import open_vectors
-from densehash.index import Index, Setting
+
+if TYPE_CHECKING:
+    from densehash.index import Setting
 
 __all__: list[str] = []
 
@@ -43,6 +47,9 @@ def _tune(
     The fastest setting that reaches the recall is kept in the index. If none does, a message says
     the best, and nothing changes.
     """
+    from densehash.datasets import open_vectors
+    from densehash.index import Index
+
     opened = Index.open(index)
     Q = open_vectors(queries, key=key)
     found = opened.tune(Q, recall=recall, k=k, metric=metric, n_threads=threads, verbose=1)

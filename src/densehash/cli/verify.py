@@ -1,16 +1,14 @@
 """``densehash verify``: whether every byte of an index, or a hasher, is what it was."""
 
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import IndexPath
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
-from densehash.cli.opening import open_any
 from densehash.cli.text import say
-from densehash.hashers import Hasher
-from densehash.index import Index
-from densehash.store import verify
-from densehash.store.manifest import MANIFEST, decode, entries_of
 
 __all__: list[str] = []
 
@@ -24,6 +22,12 @@ def _verify(
     If files are wrong, all are named on stderr, and the exit code is 2. Workers look at the shards
     of an index that has some; without any, threads do.
     """
+    from densehash.cli.opening import open_any
+    from densehash.hashers import Hasher
+    from densehash.index import Index
+    from densehash.store import verify
+    from densehash.store.manifest import MANIFEST, decode, entries_of
+
     verify(index, verbose=True)
     opened = open_any(index)  # files that are whole must fit together, too
     if isinstance(opened, (Index, Hasher)):

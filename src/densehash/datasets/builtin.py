@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits, load_sample_images
 
 from densehash.errors import MissingExtraError
 
@@ -29,6 +28,8 @@ def digits() -> NDArray[np.uint8]:
     >>> digits().shape
     (1797, 64)
     """
+    from sklearn.datasets import load_digits  # noqa: PLC0415  most sets are files
+
     return np.asarray(load_digits().data).astype(np.uint8)
 
 
@@ -52,6 +53,8 @@ def patches() -> NDArray[np.uint8]:
     >>> patches().shape[1]  # doctest: +SKIP
     144
     """
+    from sklearn.datasets import load_sample_images  # noqa: PLC0415  most sets are files
+
     try:
         photographs = load_sample_images().images
     except ImportError:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
-from densehash.hashers import ITQ, Hasher
-from densehash.hashers.registry import hasher_named
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
@@ -29,6 +26,9 @@ from densehash.index.state import State
 from densehash.rows import Floats, Rows
 from densehash.rows.mapped import unmapped
 from densehash.source import Source
+
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
 
 __all__ = ["as_hashed", "as_kept", "empty_state", "fitted", "kept_type", "kind_for", "rowset_of"]
 
@@ -69,6 +69,12 @@ def fitted(
     >>> fitted("auto", np.eye(4), n_bits=8, random_state=0, verbose=0)
     ITQ(n_bits=8, n_iter=0, random_state=0)
     """
+    # Codes need scikit-learn, signs do without.
+    from sklearn.base import clone  # noqa: PLC0415
+
+    from densehash.hashers import Hasher  # noqa: PLC0415
+    from densehash.hashers.registry import hasher_named  # noqa: PLC0415
+
     if isinstance(hasher, str):
         bits = _USUAL_BITS if n_bits is None else n_bits
         made = _usual_hasher(bits, X.shape[1]) if hasher == "auto" else hasher_named(hasher, bits)
@@ -88,6 +94,8 @@ def fitted(
 
 
 def _usual_hasher(n_bits: int, n_features: int) -> Hasher:
+    from densehash.hashers import ITQ  # noqa: PLC0415
+
     # Where there are more bits than features, a random rotation, which takes no time to learn,
     # finds more of the nearest rows than ITQ's: .964 and .943 of the 10 nearest of 600,000 SIFT
     # rows are among 400 candidates by 256 bits.

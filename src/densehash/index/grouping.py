@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
@@ -172,6 +171,8 @@ def _start(rows: Rows, n_groups: int, random_state: RandomState) -> NDArray[np.f
 
 def _moved(centers: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each centre at the mean of the rows nearest to it; where there are none, as before."""
+    import scipy.sparse  # noqa: PLC0415  only learning needs it
+
     labels = _native.Centers(centers).nearest(rows, n_threads())
     counts = np.bincount(labels, minlength=len(centers))
     members = scipy.sparse.csc_array(

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
 from densehash.errors import FileError, InputError
-from densehash.hashers import Hasher
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
@@ -62,6 +61,8 @@ from densehash.truth import METRICS
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from typing_extensions import Self  # in typing from Python 3.11 on
+
+    from densehash.hashers import Hasher
 
 __all__ = ["Index"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from densehash.bits import MAX_BITS
 from densehash.checks import check_choice, check_integer, check_positive, check_recall
 from densehash.errors import DensehashError, FileError, InputError
-from densehash.hashers import Hasher
 from densehash.index import placing
 from densehash.index.gathering import Gathered
 from densehash.index.ids import IdType
@@ -23,6 +22,9 @@ from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, jo
 from densehash.index.sketches import Codes, Sketch, sketch_from
 from densehash.index.stored import check_stored
 from densehash.truth import METRICS
+
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
 
 __all__ = [
     "CHECKED",

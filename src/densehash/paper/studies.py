@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from densehash.errors import InputError
 from densehash.paper.methods import BEYOND, METHODS, PAPER, PEERS
 from densehash.paper.published import ALPHAS, PASSES, TABLE_BITS
-from densehash.paper.runs import Run
+
+if TYPE_CHECKING:
+    from densehash.paper.runs import Run
 
 __all__ = ["BITS", "CANDIDATES", "PARTS", "STUDIES", "Plan", "Study", "check_parts", "runs_of"]
 
@@ -135,6 +137,8 @@ class Plan:
 
     def run(self, method: str, n_bits: int) -> Run:
         """A method in its usual setting, fully measured."""
+        from densehash.paper.runs import Run  # noqa: PLC0415  `densehash --help` does without
+
         return Run(
             method,
             n_bits,
@@ -173,6 +177,8 @@ def runs_of(
     >>> [(x, run.parameters) for x, run in runs_of(study, Plan(), "DSH", {})][:2]
     [(1, (('p', 1),)), (2, (('p', 2),))]
     """
+    from densehash.paper.runs import Run  # noqa: PLC0415
+
     for n_bits in plan.lengths(study):
         if study.x == "bits":
             yield n_bits, plan.run(method, n_bits)

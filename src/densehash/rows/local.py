@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.random import sample_without_replacement
 
 from densehash.checks import check_integer, check_vectors
 from densehash.errors import InputError
@@ -143,6 +142,8 @@ class Rows:
         >>> rows.sample(3, np.random.RandomState(0)).ravel()
         array([0., 1., 2.])
         """
+        from sklearn.utils.random import sample_without_replacement  # noqa: PLC0415  only here
+
         check_integer(m, "m", 1, self.n_rows)
         positions = np.sort(sample_without_replacement(self.n_rows, m, random_state=random_state))
         step = m if function is None else self._block_rows(1)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 
 from densehash.index.question import EVERYTHING, Reach
 from densehash.index.sketches.entries import SignModel
@@ -193,6 +192,8 @@ def _between(
     costs = [trial.cost_of_vectors(measured) for _, measured in by_spread]
     if len(logs) == 1:
         return np.exp(logs), shares, np.array(costs)
+    from scipy.interpolate import PchipInterpolator  # noqa: PLC0415  only learning needs it
+
     more = np.linspace(logs[0], logs[-1], _BETWEEN * (len(logs) - 1) + 1)
     # Straight lines would lie below what is between, and only what was tried would be chosen.
     return np.exp(more), *(PchipInterpolator(logs, known)(more) for known in (shares, costs))

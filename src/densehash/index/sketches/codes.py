@@ -7,7 +7,7 @@ groups of them, or tables of substrings name those to look at.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from densehash import hamming
 from densehash.bits import bytes_for, pack
 from densehash.errors import FileError
-from densehash.hashers import Hasher
-from densehash.hashers.state import hasher_of, state_of
 from densehash.index.kinds import Kind
 from densehash.index.multi_tables import multi_probe, multi_top_k, multi_within
 from densehash.index.native import rerank_codes, top_k_in_groups
@@ -27,6 +25,9 @@ from densehash.index.visits import Allowed, Groups, Tables, Visits
 from densehash.locks import cached_property
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
+
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
 
 __all__ = ["CodeQueries", "Codes"]
 
@@ -144,12 +145,16 @@ class Codes(Sketch):
 
     def settings(self) -> Mapping[str, Any]:
         """The hasher."""
+        from densehash.hashers.state import state_of  # noqa: PLC0415  brings scikit-learn
+
         state = state_of(self.hasher)
         return {"hasher": {"description": state.description, "arrays": state.arrays}}
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Codes:  # noqa: ARG003
         """The sketch of an index file."""
+        from densehash.hashers.state import hasher_of  # noqa: PLC0415  brings scikit-learn
+
         hasher = hasher_of(content["hasher"]["description"], content["hasher"]["arrays"])
         for name, there in (("n_bits", hasher.n_bits_), ("n_features", hasher.n_features_in_)):
             if content[name] != there:

@@ -19,12 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash import _native
-from densehash.hashers.itq import random_rotation
 from densehash.locks import cached_property
 from densehash.parallel import n_threads, one_blas_thread
 
@@ -217,6 +215,10 @@ def _in_whole_numbers(matrix: NDArray[np.float32], metric: str) -> Decoder:
 def _first_signs(
     residuals: NDArray[np.float32], n_bits: int, random_state: RandomState
 ) -> NDArray[np.float32]:
+    import scipy.linalg  # noqa: PLC0415  only learning needs it
+
+    from densehash.hashers.itq import random_rotation  # noqa: PLC0415  brings scikit-learn
+
     d = residuals.shape[1]
     c = min(n_bits, d)
     squares = (residuals.T @ residuals).astype(np.float64)
@@ -228,6 +230,8 @@ def _first_signs(
 def _least_squares(
     signs: NDArray[np.float32], residuals: NDArray[np.float32]
 ) -> NDArray[np.float32]:
+    import scipy.linalg  # noqa: PLC0415  only learning needs it
+
     squares = (signs.T @ signs).astype(np.float64)
     squares[np.diag_indices_from(squares)] += _RIDGE * len(signs)
     products = (signs.T @ residuals).astype(np.float64)

@@ -18,7 +18,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from densehash import _native
@@ -126,6 +125,8 @@ class SecondDecoder:
         left : float32 (n, d), what the first sketch leaves of them
         n_bits : of a row, a multiple of 8, at most 8 d
         """
+        import scipy.linalg  # noqa: PLC0415  only learning needs it
+
         d = residuals.shape[1]
         with one_blas_thread():
             squares = (residuals.T @ residuals).astype(np.float64)

@@ -1,0 +1,74 @@
+"""How long it takes to begin: imports and help, as ratios to ``import numpy``, in one run.
+
+    python bench/startup.py [--json FILE]
+
+Each line is a fresh process; all take turns, and the best of 15 times counts, less what Python
+alone takes. Files are in the cache of the machine by then: the first start after a boot takes
+longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TURNS = 15
+
+NOTHING = "python alone"
+NUMPY = "import numpy"
+COMMAND = "from densehash.cli import main; main()"
+STARTS = {
+    NOTHING: ["pass"],
+    NUMPY: [NUMPY],
+    "import sklearn.base": ["import sklearn.base"],
+    "import typer, with rich": ["import typer.rich_utils"],
+    "import densehash": ["import densehash"],
+    "from densehash import hamming": ["from densehash import hamming"],
+    "from densehash import Index": ["from densehash import Index"],
+    "from densehash import DSH": ["from densehash import DSH"],
+    "densehash --version": [COMMAND, "--version"],
+    "densehash --help": [COMMAND, "--help"],
+    "densehash build --help": [COMMAND, "build", "--help"],
+}
+
+
+def seconds_of(arguments: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def measure() -> dict[str, float]:
+    """Seconds of each start: of Python alone, and what the others take beyond that."""
+    turns = [{name: seconds_of(code) for name, code in STARTS.items()} for _ in range(TURNS)]
+    best = {name: min(turn[name] for turn in turns) for name in STARTS}
+    alone = best.pop(NOTHING)
+    return {NOTHING: alone, **{name: seconds - alone for name, seconds in best.items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the seconds there; - prints them")
+    asked = parser.parse_args()
+    found = measure()
+    if asked.json:
+        text = json.dumps(found, indent=2) + "\n"
+        if asked.json == "-":
+            print(text, end="")
+            return
+        Path(asked.json).write_text(text, encoding="utf-8")
+    print(f"Python alone takes {1000 * found.pop(NOTHING):.0f} ms. Beyond that:\n")
+    print("| start | ms | times `import numpy` |")
+    print("| --- | ---: | ---: |")
+    for name, seconds in found.items():
+        print(f"| {name} | {1000 * seconds:.0f} | {seconds / found[NUMPY]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

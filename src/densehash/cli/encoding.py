@@ -1,0 +1,88 @@
+"""What ``densehash encode`` does: codes of rows as they are read, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.bits import bytes_for
+from densehash.cli.places import check_file_place
+from densehash.datasets.files import FORMATS
+from densehash.datasets.reading import Vectors
+from densehash.disk import is_there, writing
+from densehash.errors import InputError
+from densehash.hashers import Hasher, load_hasher
+from densehash.index import Index
+from densehash.source import Source
+from densehash.store import Store
+from densehash.store.manifest import HASHER, INDEX
+
+__all__ = ["Codes", "check_out", "open_hasher"]
+
+_SUFFIXES = tuple(
+    suffix
+    for form in FORMATS
+    if form.holds in ("uint8", "any real type")
+    for suffix in form.suffixes
+)
+
+
+class Codes(Source):
+    """Codes of rows, which are hashed as they are read: once, from the first to the last.
+
+    Parameters
+    ----------
+    hasher : fitted
+    X : vectors
+    advance : is told of rows that were hashed
+    """
+
+    def __init__(self, hasher: Hasher, X: Vectors, advance: Callable[[int], None]) -> None:
+        self.shape, self.dtype = (len(X), bytes_for(hasher.n_bits_)), np.dtype(np.uint8)
+        self._blocks = hasher.transform_blocks(X)
+        self._advance = advance
+        self._at = 0
+        self._ahead = np.empty((0, self.shape[1]), np.uint8)  # hashed, and not asked for yet
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
+        start, stop, _ = rows.indices(len(self)) if isinstance(rows, slice) else (-1, -1, 1)
+        if start != self._at:
+            raise InputError(f"codes come in their order, from row {self._at} on")
+        parts, count = [self._ahead], len(self._ahead)
+        while count < stop - start and (block := next(self._blocks, None)) is not None:
+            parts.append(block[1])
+            count += len(block[1])
+            self._advance(len(block[1]))
+        found = np.concatenate(parts)
+        self._at, self._ahead = stop, found[stop - start :]
+        return found[: stop - start]
+
+    def close(self) -> None:
+        """Hash no more."""
+        self._blocks.close()
+
+
+def check_out(out: Path, vectors: Path) -> None:
+    """Refuse, before any work is done, what could not be written."""
+    if out.suffix.lower() not in _SUFFIXES:
+        raise InputError(f"-o must end in one of {', '.join(_SUFFIXES)}, got {str(out)!r}")
+    check_file_place(out)
+    with writing(out):
+        is_same = is_there(out) and is_there(vectors) and out.samefile(vectors)
+    if is_same:
+        raise InputError(f"{out} is the file of vectors: choose another one for the codes")
+
+
+def open_hasher(path: Path) -> tuple[Hasher, str]:
+    """A hasher, and the metric of its index: by cosine, rows are scaled before they are hashed."""
+    if Store.open(path, form=(HASHER, INDEX)).form == INDEX:
+        index = Index.open(path)
+        return index.hasher, index.metric
+    learnt = load_hasher(path)
+    # Rows of a file have no names, and scikit-learn would warn of that.
+    learnt.__dict__.pop("feature_names_in_", None)
+    return learnt, "l2"

@@ -1,0 +1,138 @@
+"""Neighbours of many queries: searched for in blocks, and shown in four forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from densehash.cli.text import aligned, say
+from densehash.datasets.reading import Vectors
+from densehash.disk import replacing
+from densehash.errors import InputError
+from densehash.index import Hits, Ranges
+from densehash.progress import bar
+
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
+
+__all__ = [
+    "as_lists",
+    "print_csv",
+    "print_table",
+    "search_blocks",
+    "search_shards",
+    "write_arrays",
+]
+
+_BLOCK = 2**14  # queries at a time, so that a bar can move
+_LINES = 2**12  # printed at a time
+
+_COLUMNS = ("query", "rank", "id", "distance")
+
+
+def search_shards(
+    index: ShardedIndex, missing: set[str], block: NDArray[Any], **asked: Any
+) -> Hits | Ranges:
+    """Search all shards that can be read; names of the others go to ``missing``."""
+    *found, left_out = index.search(block, **asked)
+    missing.update(left_out)
+    return Hits(*found) if len(found) == 2 else Ranges(*found)
+
+
+def search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | Ranges:
+    """Search for all queries, some at a time, with a bar."""
+    parts = []
+    with bar(f"searching for {len(Q):,} queries", len(Q), shown=True) as advance:
+        for start in range(0, len(Q), _BLOCK):
+            block = np.asarray(Q[start : start + _BLOCK])
+            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+            if len(bad):
+                raise InputError(f"{path}: row {start + bad[0]} has a number that is not finite")
+            parts.append(search(block))
+            advance(len(block))
+    if isinstance(parts[0], Hits):
+        return Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    counts = np.concatenate([np.diff(part.limits) for part in parts])
+    return Ranges(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+    )
+
+
+# --- what was found, in four forms --------------------------------------------------------
+
+
+def _numbers(distances: NDArray[Any]) -> NDArray[Any]:
+    """Distances as Python's numbers, in an array of objects; None where they are infinite.
+
+    float32 has few digits: 0.1 and not 0.10000000149.
+    """
+    if distances.dtype.kind != "f":
+        return distances.astype(object)
+    numbers = distances.astype(str).astype(np.float64).astype(object)
+    numbers[~np.isfinite(distances)] = None
+    return numbers
+
+
+def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
+    nothing: Any = None if ids.dtype == object else -1
+    return np.asarray(ids == nothing)
+
+
+def as_lists(found: Hits | Ranges) -> dict[str, Any]:
+    """Ids and distances as JSON has them."""
+    ids, distances = found.ids.astype(object), _numbers(found.distances)
+    missing = _missing(found.ids)
+    ids[missing] = distances[missing] = None
+    if isinstance(found, Hits):
+        return {"ids": ids.tolist(), "distances": distances.tolist()}
+    return {
+        name: [array[start:stop].tolist() for start, stop in pairwise(found.limits.tolist())]
+        for name, array in (("ids", ids), ("distances", distances))
+    }
+
+
+def _rows(found: Hits | Ranges) -> Iterator[tuple[object, ...]]:
+    answer = as_lists(found)
+    for query, pair in enumerate(zip(answer["ids"], answer["distances"], strict=True)):
+        for rank, (name, distance) in enumerate(zip(*pair, strict=True), start=1):
+            if name is not None:
+                yield query, rank, name, "inf" if distance is None else distance
+
+
+def print_table(found: Hits | Ranges) -> None:
+    """Print lines for people."""
+    rows = [[str(cell) for cell in row] for row in _rows(found)]
+    left = [2] if found.ids.dtype == object else []
+    lines = aligned(_COLUMNS, rows, left=left)
+    while some := list(islice(lines, _LINES)):
+        say("\n".join(some))
+
+
+def print_csv(found: Hits | Ranges) -> None:
+    """Print lines for programs."""
+    rows = chain([_COLUMNS], _rows(found))
+    while some := list(islice(rows, _LINES)):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(some)
+        typer.echo(text.getvalue().encode(), nl=False)  # in UTF-8, whatever the terminal is
+
+
+def write_arrays(out: Path, found: Hits | Ranges) -> None:
+    """Write an ``.npz`` of ids and distances."""
+    arrays = found._asdict()
+    if found.ids.dtype == object:  # numpy would pickle them
+        ids = found.ids.copy()
+        ids[_missing(ids)] = ""
+        arrays["ids"] = ids.astype(np.str_)
+    with replacing(out) as part, part.open("wb") as file:
+        np.savez(file, **arrays)
