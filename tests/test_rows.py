@@ -323,6 +323,8 @@ def resident(name):
         return next(int(line.split()[1]) for line in file if line.startswith(name)) * 1024
 
 X = np.lib.format.open_memmap(sys.argv[1], mode="r")
+Rows(X[:9]).sample(3, np.random.RandomState(0))  # all is loaded
+Rows(X[:9]).for_each(lambda *_: None)
 before = resident("VmHWM")
 Rows(X).map_reduce(lambda block, start: block.sum(), np.add)
 Rows(X).sample(5000, np.random.RandomState(0))
