@@ -79,7 +79,8 @@ def test_patches_are_cut_as_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     extremes[:, 20:24] = 0
     flat = np.full((50, 50, 3), 77, dtype=np.uint8)
     photographs = [noise, extremes, flat]
-    monkeypatch.setattr(builtin, "load_sample_images", lambda: SimpleNamespace(images=photographs))
+    images = SimpleNamespace(images=photographs)
+    monkeypatch.setattr("sklearn.datasets.load_sample_images", lambda: images)
     found = builtin.patches()
     assert found.dtype == np.uint8
     assert sorted(map(tuple, found.tolist())) == sorted(naive_patches(photographs))
