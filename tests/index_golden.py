@@ -1,7 +1,7 @@
 """Index folders of all versions of the format, kept for ever, and what they must answer.
 
-``python tests/index_golden.py`` made ``data/index-v1-*`` and ``data/index-v2-*``, once. A folder that
-is there is never made anew: it stands for the indexes that people have on their disks.
+``python tests/index_golden.py`` made ``data/index-v1-*`` and ``data/index-v2-*``, once. A folder
+that is there is never made anew: it stands for the indexes that people have on their disks.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
+# Below a recall of 1, what is missed depends on segments.
 SIGNS_QUESTIONS: tuple[dict[str, Any], ...] = (
-    {"k": 4},
     {"k": 4, "recall": 1},
-    {"k": 5, "rerank": None},
-    {"k": 3, "filter": lambda ids: ids != ids[0]},
+    {"k": 5, "recall": 1, "rerank": None},
+    {
+        "k": 3,
+        "recall": 1,
+        "filter": lambda ids: np.array([not str(name).endswith("7") for name in ids]),
+    },
 )
 
 
@@ -60,13 +64,13 @@ def build(kind: str) -> Index:
     X = rows(40)
     if kind in SIGNS:
         ids = names(40, "string" if kind == "signs-bare" else "int64")
+        groups = {"kind": "grouped", "n_groups": 5}
         options: dict[str, dict[str, Any]] = {
             "signs": {"kind": "flat"},
-            "signs-twice": {"kind": "grouped", "n_groups": 5, "groups_a_row": 2},
-            "signs-int8": {"kind": "grouped", "n_groups": 5, "metric": "ip", "keep_vectors": "int8"},
-            "signs-bare": {"kind": "grouped", "n_groups": 5, "metric": "cosine",
-                           "keep_vectors": False},
-        }  # fmt: skip
+            "signs-twice": {**groups, "groups_a_row": 2},
+            "signs-int8": {**groups, "metric": "ip", "keep_vectors": "int8"},
+            "signs-bare": {**groups, "metric": "cosine", "keep_vectors": False},
+        }
         if kind == "signs":
             X = X.astype(np.uint8)
         index = Index.build(X[:30], ids=ids[:30], sketch="signs", n_bits=16, random_state=0,

@@ -806,3 +806,12 @@ def test_numbers_that_do_not_fit_are_named(bad: float) -> None:
     Q[2, 1] = bad
     with pytest.raises(InputError, match="2"):
         index.search(Q, 5)
+
+
+def test_a_recall_of_1_compares_every_row_even_where_less_was_enough_for_tune() -> None:
+    X = blobs(600)
+    index = Index.build(X, sketch="signs", kind="grouped", n_groups=30, random_state=0)
+    index.tune(X[:2], recall=1, k=1)
+    effort = index.search(X[:5], 3, recall=1).effort
+    assert effort is not None
+    assert (effort.vectors == 600).all()

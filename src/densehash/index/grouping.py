@@ -15,7 +15,7 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash import _native
-from densehash.kmeans import lloyd, nearest_center, random_centers
+from densehash.kmeans import lloyd, random_centers
 from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows
 
@@ -80,10 +80,9 @@ class Centers:
         sample = rows.sample(min(rows.n_rows, _SAMPLE * n_groups), random_state)
         shift = sample.mean(axis=0, dtype=np.float64)
         sample -= shift.astype(sample.dtype)  # in place: it is large
-        relative = Rows(sample.astype(np.float32, copy=False))
+        vectors = sample.astype(np.float32, copy=False)
         del sample
-        centers = _start(relative, n_groups, random_state)
-        vectors = relative.sample(relative.n_rows, random_state)
+        centers = _start(vectors, n_groups, random_state)
         for _ in range(_ROUNDS):
             centers = _moved(centers, vectors)
         return cls(centers, shift)
@@ -148,15 +147,17 @@ class Centers:
         return self._native.nearest(np.ascontiguousarray(block), 1)
 
 
-def _start(rows: Rows, n_groups: int, random_state: RandomState) -> NDArray[np.float32]:
+def _start(
+    vectors: NDArray[np.float32], n_groups: int, random_state: RandomState
+) -> NDArray[np.float32]:
     """Centres of coarse groups, or of finer ones inside each."""
+    rows = Rows(vectors)
     n_coarse = n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
     start = random_centers(rows, n_coarse, random_state, "groups")
     coarse = lloyd(rows, start, _PASSES).centers.astype(np.float32)
     if n_coarse == n_groups:
         return coarse
-    vectors = rows.sample(rows.n_rows, random_state)
-    labels = nearest_center(vectors, coarse)
+    labels = _native.Centers(coarse).nearest(vectors, n_threads())
     fine = []
     for group in range(len(coarse)):
         inside = vectors[labels == group]

@@ -43,7 +43,7 @@ USUAL_RECALL = 0.97
 """What a search is to find where nothing is said; a little more than .95, to be safe."""
 
 _FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
-_FEWEST, _MOST = 200, 250  # rows that ask
+_FEWEST, _MOST = 200, 200  # rows that ask
 _CLOSE = 0.005  # to a recall, as near as it can be measured
 _COMPARED = 150_000_000  # distances; fewer rows ask where there are many to be compared with
 

@@ -222,7 +222,7 @@ def _reach_for(recall: float, state: State) -> Reach:
 
 @lru_cache(maxsize=32)  # one query a call asks for the same again and again
 def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
-    if not known or recall > known[-1].recall:
+    if not known or recall > known[-1].recall or recall == 1:
         return EVERYTHING
     above = next(i for i, reach in enumerate(known) if reach.recall >= recall)
     if above == 0 or known[above].recall == recall:

@@ -28,7 +28,8 @@ _SPREADS = tuple(0.01 * 2 ** (2 * i / 3) for i in range(11))  # 0.01 to 1
 _BETWEEN = 4  # spreads to choose from between two of these
 _STOP = 64.0  # at which spreads are compared
 _STOPS = tuple(8.0 * 2**i for i in range(30))
-_NOTHING = 5e-4  # what recall grows by when more is no use
+_SHARE = 0.25  # of what may be missed, to be sure at most
+_NOTHING = 6e-4  # what recall grows by when more is no use: a row in 200 times 10
 _MORE = 1.15  # times the stop, where a recall was not reached
 # Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
 # numbers. Only how they compare matters.
@@ -122,7 +123,7 @@ def calibrated(
     for stop in _STOPS:
         by_stop.append((stop, trial(widest, stop)))
         measured = by_stop[-1][1]
-        if measured.recall - SURE * measured.error >= max(recalls):
+        if _short(measured, max(recalls)) <= 0:
             break
         if trial.is_all(measured) or _is_flat(by_stop):
             break
@@ -132,6 +133,14 @@ def calibrated(
 def _is_flat(tried: list[tuple[float, _Measured]]) -> bool:
     """Whether the last steps gained next to nothing."""
     return len(tried) > 2 and tried[-1][1].recall < tried[-3][1].recall + _NOTHING
+
+
+def _short(measured: _Measured, recall: float) -> float:
+    """How far a trial is from a recall, and from being sure of it; 0 or less where it is there."""
+    if measured.recall == 1:
+        return 0
+    # Next to 1 the sample cannot say more than that a query in hundreds misses one.
+    return recall - measured.recall + min(SURE * measured.error, _SHARE * (1 - recall))
 
 
 def _cheapest(
@@ -158,7 +167,7 @@ def _cheapest(
 
     aim, tried = recall, [pair_for(recall)]
     measured = trial(*tried[-1])
-    while (short := recall - measured.recall + SURE * measured.error) > 0 and measured.recall < 1:
+    while (short := _short(measured, recall)) > 0:
         aim += max(short, _NOTHING)
         pair = pair_for(aim)
         if pair in tried:
@@ -167,7 +176,7 @@ def _cheapest(
         measured = trial(*pair)
     spread, stop = tried[-1]
     raised: list[tuple[float, _Measured]] = []
-    while measured.recall - SURE * measured.error < recall and measured.recall < 1:
+    while _short(measured, recall) > 0:
         raised.append((stop, measured))
         if not _is_flat(raised) and not trial.is_all(measured):
             stop *= _MORE

@@ -428,7 +428,8 @@ class Signs(Sketch):
         return searcher
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_searchers": {}}  # native, and of this process
+        # Native, and of this process.
+        return {**self.__dict__, "_searchers": {}, "_plain": None}
 
     def equal(
         self,
