@@ -100,7 +100,7 @@ test-arm: $(if $(filter x86_64,$(MACHINE)),test-emulated,test) ## the tests on 6
 
 test-emulated: $(EMULATED)/.installed
 	for simd in $(OTHER_SIMD) scalar; do \
-	  DENSEHASH_SIMD=$$simd $(EMULATED)/bin/python -m pytest -q $(PARALLEL) $(TESTS) || exit; \
+	  OPENBLAS_NUM_THREADS=1 DENSEHASH_SIMD=$$simd $(EMULATED)/bin/python -m pytest -q $(PARALLEL) $(TESTS) || exit; \
 	done
 
 $(EMULATED)/.made: $(VENV)/.made tests/emulated/make_environment

@@ -1,7 +1,7 @@
 """Answers that are the same on every machine, and the indexes that gave them.
 
-``python tests/answers.py`` made ``golden/answers``, once, on 64-bit ARM. What is there is never made
-anew: ``test_answers.py`` holds every architecture to it.
+``python tests/answers.py`` made ``golden/answers``, once, on 64-bit ARM. What is there is never
+made anew: ``test_answers.py`` holds every architecture to it.
 
 An index is built with products of floats, whose last bits depend on the machine; so the indexes are
 kept, and asked. From then on all is promised to the bit: what is counted, what is estimated from
@@ -30,8 +30,13 @@ Answers = dict[str, Array]
 SIGNS: dict[str, dict[str, Any]] = {
     "l2": {"kind": "flat"},
     "cosine": {"kind": "grouped", "metric": "cosine", "keep_vectors": "float16", "n_groups": 6},
-    "ip": {"kind": "grouped", "metric": "ip", "keep_vectors": "int8", "n_groups": 6,
-           "groups_a_row": 2},
+    "ip": {
+        "kind": "grouped",
+        "metric": "ip",
+        "keep_vectors": "int8",
+        "n_groups": 6,
+        "groups_a_row": 2,
+    },
     "bare": {"kind": "grouped", "keep_vectors": False, "n_groups": 6},
 }
 NAMES = ("codes", *SIGNS)
@@ -51,7 +56,7 @@ CODES_QUESTIONS: dict[str, dict[str, Any]] = {
 
 @cache
 def rows() -> tuple[Array, Array]:
-    """Rows, and other rows that ask: parts of SIFT vectors, uint8 of shapes (240, 40), (100, 40)."""
+    """Rows, and other rows that ask: parts of SIFT vectors, uint8 (240, 40) and (100, 40)."""
     raw = np.load(GOLDEN / "data.npz")["raw"][:, 60:100]
     return raw[100:340], raw[:100]
 
