@@ -113,7 +113,7 @@ def of_hamming() -> Answers:
             asked = codes[-n:] ^ np.uint8(17)
             name = f"{bits} bits, {n} queries"
             found[f"{name}, top_k"] = np.stack(hamming.top_k(asked, codes, 3))
-            limits, *near = hamming.within(asked[:3], codes, bits // 3)
+            limits, *near = map(np.asarray, hamming.within(asked[:3], codes, bits // 3))
             found[f"{name}, limits"], found[f"{name}, within"] = limits, np.stack(near)
             found[f"{name}, histogram"] = hamming.histogram(asked[:2], codes)
     return found
