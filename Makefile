@@ -18,10 +18,10 @@ PARALLEL := --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize clean
+.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-paper ## every figure of the paper, small, on built-in sets; about four minutes
 	$(BIN)/densehash paper --quick --out build/paper
@@ -83,6 +83,39 @@ self-check: $(VENV)/.made ## the native code against plain loops, without Python
 	  -DDENSEHASH_SELF_CHECK=ON -DCMAKE_BUILD_TYPE=Release
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/self-check
 	build/self-check/self_check
+
+# --- the other architecture ---------------------------------------------------------------
+# x86-64 on ARM, ARM on x86-64: compiled here for the other one, run under QEMU (docs/x86.md).
+# TESTS= names other tests.
+
+MACHINE := $(shell uname -m)
+OTHER := $(if $(filter x86_64,$(MACHINE)),aarch64,x86_64)
+OTHER_SIMD := $(if $(filter x86_64,$(MACHINE)),neon,avx2)
+EMULATED := build/emulated-$(OTHER)
+TESTS ?= tests/test_answers.py tests/test_bits.py tests/test_hamming.py tests/test_asymmetric.py \
+  $(filter-out %_crash.py %_disk.py %_processes.py %_stress.py,$(wildcard tests/test_index*.py)) \
+  tests/test_sketches.py tests/test_store.py tests/test_store_attack.py tests/test_store_care.py
+
+test-x86: $(if $(filter x86_64,$(MACHINE)),test,test-emulated) ## the tests on x86-64, emulated where this machine is ARM
+test-arm: $(if $(filter x86_64,$(MACHINE)),test-emulated,test) ## the tests on 64-bit ARM, emulated where this machine is x86-64
+
+test-emulated: $(EMULATED)/.installed
+	for simd in $(OTHER_SIMD) scalar; do \
+	  OPENBLAS_NUM_THREADS=1 DENSEHASH_SIMD=$$simd $(EMULATED)/bin/python -m pytest -q $(PARALLEL) $(TESTS) || exit; \
+	done
+
+$(EMULATED)/.made: $(VENV)/.made tests/emulated/make_environment
+	tests/emulated/make_environment $(OTHER) $(EMULATED) $(BIN)/python
+	@touch $@
+
+# Python is emulated; CMake, the compiler and all else that it starts run as they are.
+$(EMULATED)/.installed: $(EMULATED)/.made $(SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" CXX=$(OTHER)-linux-gnu-g++ \
+	  CXXFLAGS="-idirafter $(abspath $(EMULATED))/tree/usr/include" \
+	  CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$(OTHER)" \
+	  $(EMULATED)/bin/python -m pip --disable-pip-version-check install --quiet \
+	  --no-deps --no-build-isolation --editable .
+	@touch $@
 
 clean: ## remove the environments and everything that was built
 	rm -rf $(VENV) $(SANITIZE) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

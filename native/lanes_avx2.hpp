@@ -120,6 +120,25 @@ struct SignSums {
   }
 };
 
+// Adds what the tables say of some pairs of places; the sums of four pairs, each up to 63, fit a
+// byte. A loop of known length, which the compiler unrolls.
+template <size_t PAIRS>
+inline void sum_pairs(const uint8_t* halves, const uint8_t* tables, SignSums& low,
+                      SignSums& high) {
+  static_assert(PAIRS <= 4);
+  const __m256i low_half = _mm256_set1_epi8(15);
+  __m256i x = _mm256_setzero_si256(), y = x;
+#pragma GCC unroll 4
+  for (size_t p = 0; p < PAIRS; ++p) {
+    const __m256i both = Avx2::load(halves + 32 * p), table = Avx2::load(tables + 32 * p);
+    const __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(table, _mm256_and_si256(both, low_half)));
+    y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, high_halves));
+  }
+  low.add(x);
+  high.add(y);
+}
+
 // Which of 16 entries are wanted: words of ones.
 inline __m256i wanted_16(__m256i sums, const uint8_t* alphas, const uint8_t* betas,
                          __m256i times_alpha, __m256i times_beta, __m256i offset) {
@@ -135,22 +154,15 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
   const __m256i times_alpha = _mm256_set1_epi16(bound.times_alpha);
   const __m256i times_beta = _mm256_set1_epi16(bound.times_beta);
   const __m256i offset = _mm256_set1_epi16(bound.offset);
-  const __m256i low_half = _mm256_set1_epi8(15);
   const size_t pairs = bits / 8, bytes = block_bytes(bits);
   size_t found = 0;
   for (size_t block = 0; block < count; ++block, blocks += bytes) {
     SignSums low, high;
-    for (size_t first = 0; first < pairs; first += 4) {  // four of up to 63 fit a byte
-      __m256i x = _mm256_setzero_si256(), y = x;
-      for (size_t p = first; p < first + 4 && p < pairs; ++p) {
-        const __m256i both = Avx2::load(blocks + 32 * p), table = Avx2::load(tables + 32 * p);
-        const __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
-        x = _mm256_add_epi8(x, _mm256_shuffle_epi8(table, _mm256_and_si256(both, low_half)));
-        y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, high_halves));
-      }
-      low.add(x);
-      high.add(y);
-    }
+    size_t pair = 0;
+    for (; pair + 4 <= pairs; pair += 4)
+      sum_pairs<4>(blocks + 32 * pair, tables + 32 * pair, low, high);
+    for (; pair < pairs; ++pair)
+      sum_pairs<1>(blocks + 32 * pair, tables + 32 * pair, low, high);
     const __m256i of_low = low.in_order(), of_high = high.in_order();
     const uint8_t* alphas = blocks + 32 * pairs;
     const uint8_t* betas = alphas + sizeof(BlockFactors::alphas);

@@ -166,17 +166,22 @@ RERANK(int8_t, int8_t);
 
 namespace {
 
-[[maybe_unused]] bool has_dotprod(const char* instruction_set) {
-#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
+// What this machine has for vectors of bytes, beyond loops.
+struct OfBytes {
+  Squares squares;
+  Dots dots;
+};
+
+#ifdef DENSEHASH_DOTPROD
+bool has_dotprod() {
+#ifdef __linux__
   constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
-  const bool is_there = (getauxval(AT_HWCAP) & kDotprod) != 0;
-#elif defined(DENSEHASH_DOTPROD)
-  const bool is_there = __APPLE__;  // all of them
+  return (getauxval(AT_HWCAP) & kDotprod) != 0;
 #else
-  const bool is_there = false;
+  return __APPLE__;  // all of them
 #endif
-  return is_there && std::strcmp(instruction_set, "scalar") != 0;
 }
+#endif
 
 void dots_loop(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
                size_t count, int32_t* sums) {
@@ -190,21 +195,22 @@ void dots_loop(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, si
   }
 }
 
+OfBytes of_bytes(const char* instruction_set) {
+  if (std::strcmp(instruction_set, "scalar") != 0) {
+#if defined(__x86_64__)
+    return {squares_avx2, dots_avx2};  // which all sets but that one have: see dispatch.cpp
+#elif defined(DENSEHASH_DOTPROD)
+    if (has_dotprod()) return {squares_dotprod, dots_dotprod};
+#endif
+  }
+  return {nullptr, dots_loop};
+}
+
 }  // namespace
 
-Squares find_squares([[maybe_unused]] const char* instruction_set) {
-#ifdef DENSEHASH_DOTPROD
-  if (has_dotprod(instruction_set)) return squares_dotprod;
-#endif
-  return nullptr;
-}
+Squares find_squares(const char* instruction_set) { return of_bytes(instruction_set).squares; }
 
-Dots find_dots([[maybe_unused]] const char* instruction_set) {
-#ifdef DENSEHASH_DOTPROD
-  if (has_dotprod(instruction_set)) return dots_dotprod;
-#endif
-  return dots_loop;
-}
+Dots find_dots(const char* instruction_set) { return of_bytes(instruction_set).dots; }
 
 // --- codes -------------------------------------------------------------------------------------
 

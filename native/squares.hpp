@@ -1,6 +1,6 @@
 // Squared distances between vectors of bytes, for machines that have instructions for them.
-// Nothing of the standard library here: squares_dotprod.cpp is compiled with flags of its own, and
-// the linker must not merge its code into others'.
+// Nothing of the standard library here: squares_dotprod.cpp and squares_avx2.cpp are compiled with
+// flags of their own, and the linker must not merge their code into others'.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,8 @@ using Squares = void (*)(const uint8_t* query, const uint8_t* rows, size_t width
 
 void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
                      const size_t* positions, size_t count, Sums* sums);
+void squares_avx2(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
+                  size_t count, Sums* sums);
 
 // Products of vectors (n_vectors, width) with the rows of a matrix (count, width), sums:
 // (n_vectors, count). width is a multiple of 16 and count of 8; numbers are -127 to 127, so that
@@ -32,5 +34,7 @@ using Dots = void (*)(const int8_t* vectors, size_t n_vectors, const int8_t* mat
 
 void dots_dotprod(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
                   size_t count, int32_t* sums);
+void dots_avx2(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+               size_t count, int32_t* sums);
 
 }  // namespace densehash

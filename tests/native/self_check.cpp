@@ -11,6 +11,7 @@
 #include <random>
 
 #include "asymmetric.hpp"
+#include "rerank.hpp"
 #include "search.hpp"
 #include "select.hpp"
 
@@ -144,6 +145,45 @@ bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
   return true;
 }
 
+// Products and squared distances of vectors of bytes, the greatest among them.
+bool check_bytes(const char* name, const Case& c, std::mt19937& random) {
+  const size_t width = (c.bytes + 15) / 16 * 16, count = (c.n_codes % 64 + 8) / 8 * 8;
+  const auto numbers = [&](size_t n) {
+    std::vector<int8_t> of_rows(n * width);
+    for (int8_t& x : of_rows) x = static_cast<int8_t>(random() % 255 - 127);
+    for (size_t i = 0; i < width; ++i) of_rows[i] = i < width / 2 ? -127 : 127;
+    return of_rows;
+  };
+  const std::vector<int8_t> vectors = numbers(c.n_queries), matrix = numbers(count);
+  std::vector<int32_t> sums(c.n_queries * count);
+  find_dots(name)(vectors.data(), c.n_queries, matrix.data(), width, count, sums.data());
+  for (size_t v = 0; v < c.n_queries; ++v)
+    for (size_t row = 0; row < count; ++row) {
+      int32_t sum = 0;
+      for (size_t i = 0; i < width; ++i) sum += vectors[v * width + i] * matrix[row * width + i];
+      if (sums[v * count + row] != sum) return false;
+    }
+
+  const Squares squares = find_squares(name);
+  if (squares == nullptr) return true;
+  const std::vector<uint8_t> query = random_codes(random, 1, c.bytes);
+  std::vector<uint8_t> rows = random_codes(random, count, c.bytes);
+  for (size_t b = 0; b < c.bytes; ++b) rows[b] = query[b] < 128 ? 255 : 0;
+  std::vector<size_t> positions(count);
+  for (size_t i = 0; i < count; ++i) positions[i] = count - 1 - i;
+  std::vector<Sums> found(count);
+  squares(query.data(), rows.data(), c.bytes, positions.data(), count, found.data());
+  for (size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (size_t b = 0; b < c.bytes; ++b) {
+      const double difference = query[b] - rows[positions[i] * c.bytes + b];
+      sum += difference * difference;
+    }
+    if (found[i].sum != sum || found[i].length != 0) return false;
+  }
+  return true;
+}
+
 // Sums of tables, which no instruction set has a part in.
 bool check_tables(const Case& c, std::mt19937& random) {
   const std::vector<uint8_t> code_bytes = random_codes(random, c.n_codes, c.bytes);
@@ -205,7 +245,8 @@ int main(int n_arguments, char** arguments) {
   for (const char* const* name = kernel_names(); *name != nullptr; ++name)
     check_all(*name, [&](const Case& c) {
       const Kernels& kernels = *find_kernels(*name);
-      return check(kernels, c, random) && (c.bytes > 128 || check_signs(kernels, c, random));
+      return check(kernels, c, random) && check_bytes(*name, c, random) &&
+             (c.bytes > 128 || check_signs(kernels, c, random));
     });
   check_all("tables", [&](const Case& c) { return check_tables(c, random); });
   return n_failed == 0 ? 0 : 1;
