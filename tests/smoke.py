@@ -1,6 +1,6 @@
 """Everything that needs no extra, once: for a wheel in an environment that has nothing else.
 
-    python tests/smoke.py
+python tests/smoke.py
 """
 
 from __future__ import annotations
