@@ -70,11 +70,10 @@ def check_hashers(folder: Path) -> None:
 
 
 def check_index(folder: Path) -> None:
-    for number, options in enumerate(
-        ({}, {"sketch": "codes"}, {"kind": "grouped"}, {"kind": "multi", "sketch": "codes"})
-    ):
-        path = folder / f"index-{number}"
-        index = Index.build(BASE, random_state=0, **options)
+    for options in (("auto", "auto"), ("flat", "codes"), ("grouped", "signs"), ("multi", "codes")):
+        kind, sketch = options
+        path = folder / f"{kind}.dh"
+        index = Index.build(BASE, random_state=0, kind=kind, sketch=sketch)
         assert (index.search(QUERIES, k=10).ids[:, 0] == TRUTH).mean() > 0.9, options
         index.save(path)
         index = Index.open(path)
