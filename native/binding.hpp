@@ -6,9 +6,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <exception>
 #include <string>
 #include <type_traits>
@@ -61,6 +58,10 @@ struct Output {
   T* data;
 };
 
+// Gives the interpreter's lock back to the thread that had `state`, or sleeps until the process has
+// ended: see Call.
+void take_lock(PyThreadState* state);
+
 // A call that has let go of the interpreter's lock. Ctrl-C is looked for about ten times a second.
 //
 // While it shuts down, Python up to 3.13 ends every other thread that asks for the lock, by
@@ -87,17 +88,9 @@ class Call : public Control {
   }
 
   // Nothing but the destructor may follow.
-  void take_lock() {
-    pthread_cleanup_push(sleep_for_ever, nullptr);
-    PyEval_RestoreThread(state_);
-    pthread_cleanup_pop(0);
-  }
+  void take_lock() { densehash::take_lock(state_); }
 
  private:
-  static void sleep_for_ever(void*) {
-    for (;;) pause();
-  }
-
   PyThreadState* state_;
 };
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "densehash"
+import densehash
+
+SOURCE = Path(densehash.__file__).parent
 
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {

@@ -1,0 +1,26 @@
+// Compiled without exceptions. With them, pthread_cleanup_push is an object whose destructor
+// pthread_exit reaches by unwinding, which crashes where the C++ library inside the module has
+// brought an unwinder of its own; without, pthread_exit jumps to the handler.
+#include <Python.h>
+#include <pthread.h>
+#include <unistd.h>
+
+namespace densehash {
+
+void take_lock(PyThreadState* state);
+
+namespace {
+
+void sleep_for_ever(void*) {
+  for (;;) pause();
+}
+
+}  // namespace
+
+void take_lock(PyThreadState* state) {
+  pthread_cleanup_push(sleep_for_ever, nullptr);
+  PyEval_RestoreThread(state);
+  pthread_cleanup_pop(0);
+}
+
+}  // namespace densehash
