@@ -88,13 +88,13 @@ self-check: $(VENV)/.made ## the native code against plain loops, without Python
 
 # --- the other architecture ---------------------------------------------------------------
 # x86-64 on ARM, ARM on x86-64: compiled here for the other one, run under QEMU (docs/x86.md).
-# TESTS= names other tests.
+# EMULATED_TESTS= names other tests.
 
 MACHINE := $(shell uname -m)
 OTHER := $(if $(filter x86_64,$(MACHINE)),aarch64,x86_64)
 OTHER_SIMD := $(if $(filter x86_64,$(MACHINE)),neon,avx2)
 EMULATED := build/emulated-$(OTHER)
-TESTS ?= tests/test_answers.py tests/test_bits.py tests/test_hamming.py tests/test_asymmetric.py \
+EMULATED_TESTS ?= tests/test_answers.py tests/test_bits.py tests/test_hamming.py tests/test_asymmetric.py \
   $(filter-out %_crash.py %_disk.py %_processes.py %_stress.py,$(wildcard tests/test_index*.py)) \
   tests/test_sketches.py tests/test_store.py tests/test_store_attack.py tests/test_store_care.py
 
@@ -103,7 +103,7 @@ test-arm: $(if $(filter x86_64,$(MACHINE)),test-emulated,test) ## the tests on 6
 
 test-emulated: $(EMULATED)/.installed
 	for simd in $(OTHER_SIMD) scalar; do \
-	  OPENBLAS_NUM_THREADS=1 DENSEHASH_SIMD=$$simd $(EMULATED)/bin/python -m pytest -q $(PARALLEL) $(TESTS) || exit; \
+	  OPENBLAS_NUM_THREADS=1 DENSEHASH_SIMD=$$simd $(EMULATED)/bin/python -m pytest -q $(PARALLEL) $(EMULATED_TESTS) || exit; \
 	done
 
 $(EMULATED)/.made: $(VENV)/.made tests/emulated/make_environment
