@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from index_cases import same
+from index_edits import Edit, check_refused, column, editable
 from index_model import true_distances
 from numpy.typing import NDArray
 
-from densehash.errors import FileError, InputError
+from densehash.errors import InputError
 from densehash.index import Hits, Index, placing
 from densehash.index.question import EVERYTHING
 from densehash.index.scaling import scaled
-from densehash.index.state import content_of, state_from
+from densehash.index.state import state_from
 
 KINDS: dict[str, dict[str, Any]] = {"flat": {}, "grouped": {"n_groups": 12}}
 METRICS = ("l2", "cosine", "ip")
@@ -220,12 +221,10 @@ def test_codes_and_integers_are_as_before() -> None:
         build("flat", np.full((3, 2), np.nan))
 
 
-Edit = Callable[[dict[str, Any]], Any]
-
 ATTACKS: dict[str, tuple[Edit, str]] = {
     "no scales": (lambda c: c["segments"][0].pop("scales"), "cannot be read"),
-    "few scales": (lambda c: _scales(c, lambda a: a[:-1]), "scales must be"),
-    "another type": (lambda c: _scales(c, lambda a: a.astype(np.float64)), "scales must be"),
+    "few scales": (column("scales", lambda a: a[:-1]), "scales must be"),
+    "another type": (column("scales", lambda a: a.astype(np.float64)), "scales must be"),
     "not scaled": (lambda c: c["sketch_settings"].update(scaled=False), "known are"),
     "a number": (lambda c: c["sketch_settings"].update(scaled=1), "scaled must be"),
     "nothing said": (lambda c: c["sketch_settings"].pop("scaled"), "cannot be read"),
@@ -233,25 +232,9 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
 }
 
 
-def _scales(content: dict[str, Any], make: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    content["segments"][0]["scales"] = make(content["segments"][0]["scales"])
-
-
-def editable(index: Index) -> dict[str, Any]:
-    content = content_of(index._state)
-    content["segments"] = [dict(one) for one in content["segments"]]
-    content["sketch_settings"] = dict(content["sketch_settings"])
-    return content
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_does_not_fit_is_refused(attack: str) -> None:
-    content = editable(build("grouped", floats(60)))
-    state_from(content)
-    edit, message = ATTACKS[attack]
-    edit(content)
-    with pytest.raises(FileError, match=message):
-        state_from(content)
+    check_refused(build("grouped", floats(60)), *ATTACKS[attack])
 
 
 @every_metric
@@ -259,7 +242,7 @@ def test_wild_scales_are_searched_all_the_same(metric: str) -> None:
     content = editable(build("grouped", floats(60), metric=metric))
     wild = content["segments"][0]["scales"].copy()
     wild[:6, 0] = [np.nan, np.inf, -np.inf, 0, -1, 1e38]
-    _scales(content, lambda _: wild)
+    column("scales", lambda _: wild)(content)
     hits = everything(Index(state_from(content)), floats(5, seed=1), 60)
     assert (np.sort(hits.ids, axis=1) == np.arange(60)).all()
     assert not np.isnan(hits.distances).any()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from index_cases import same
+from index_edits import Edit, changed, check_refused, column, editable
 from index_model import true_distances
 from numpy.typing import NDArray
 
@@ -190,8 +190,8 @@ def test_what_is_kept_does_not_depend_on_the_rows_beside(kind: str, metric: str)
             sketch.encode(unit[i : i + step], where.labels(unit[i : i + step]))
             for i in range(0, 300, step)
         ]
-        for name, column in whole.items():
-            assert np.concatenate([part[name] for part in parts]).tobytes() == column.tobytes()
+        for name, kept in whole.items():
+            assert np.concatenate([part[name] for part in parts]).tobytes() == kept.tobytes()
 
 
 @every_kind
@@ -325,22 +325,9 @@ def test_a_row_takes_128_bytes_at_most(d: int) -> None:
 
 # --- files ----------------------------------------------------------------------------------
 
-Edit = Callable[[dict[str, Any]], Any]
-
 
 def second(**new: Any) -> Edit:
-    def edit(content: dict[str, Any]) -> None:
-        content["sketch_settings"]["second"] = {**content["sketch_settings"]["second"], **new}
-
-    return edit
-
-
-def column(name: str, make: Callable[[NDArray[Any]], Any]) -> Edit:
-    def edit(content: dict[str, Any]) -> None:
-        part = content["segments"][0]
-        part[name] = make(part[name].copy())
-
-    return edit
+    return changed("second", **new)
 
 
 def _m(content: dict[str, Any]) -> int:
@@ -392,21 +379,9 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
 }
 
 
-def editable(index: Index) -> dict[str, Any]:
-    content = content_of(index._state)
-    content["segments"] = [dict(one) for one in content["segments"]]
-    content["sketch_settings"] = dict(content["sketch_settings"])
-    return content
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_does_not_fit_is_refused(attack: str) -> None:
-    content = editable(build("grouped", blobs(60)))
-    state_from(content)
-    edit, message = ATTACKS[attack]
-    edit(content)
-    with pytest.raises(FileError, match=message):
-        state_from(content)
+    check_refused(build("grouped", blobs(60)), *ATTACKS[attack])
 
 
 @every_kind

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from index_cases import D, check_hits, check_ranges, names, rows, same
 from index_damage import signed
+from index_edits import Edit, changed, check_refused, column
 from index_model import Answer, true_distances
 from numpy.typing import NDArray
 
@@ -582,28 +583,10 @@ def entries_in(tree: Any) -> list[dict[str, Any]]:
     return []
 
 
-Edit = Callable[[dict[str, Any]], Any]
-
-
 def stored(index: Index) -> dict[str, Any]:
     from densehash.index.state import content_of
 
     return content_of(index._state)
-
-
-def changed(name: str, **new: Any) -> Edit:
-    def edit(content: dict[str, Any]) -> None:
-        content["sketch_settings"][name] = {**content["sketch_settings"][name], **new}
-
-    return edit
-
-
-def column(name: str, make: Callable[[NDArray[Any]], Any]) -> Edit:
-    def edit(content: dict[str, Any]) -> None:
-        part = content["segments"][0]
-        part[name] = make(part[name].copy())
-
-    return edit
 
 
 def setting(name: str, make: Callable[[Any], Any]) -> Edit:
@@ -672,16 +655,7 @@ ATTACKS: dict[str, tuple[Edit, str]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_does_not_fit_is_refused(attack: str) -> None:
-    from densehash.index.state import state_from
-
-    content = stored(build("grouped", rows(60)))
-    content = {**content, "segments": [dict(one) for one in content["segments"]]}
-    content["sketch_settings"] = dict(content["sketch_settings"])
-    state_from(content)
-    edit, message = ATTACKS[attack]
-    edit(content)
-    with pytest.raises(FileError, match=message):
-        state_from(content)
+    check_refused(build("grouped", rows(60)), *ATTACKS[attack])
 
 
 @with_two_groups

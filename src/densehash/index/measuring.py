@@ -43,9 +43,8 @@ USUAL_RECALL = 0.97
 """What a search is to find where nothing is said; a little more than .95, to be safe."""
 
 _FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
-_FEWEST, _MOST = 200, 200  # rows that ask
+_ASKING = 200  # rows that ask
 _CLOSE = 0.005  # to a recall, as near as it can be measured
-_COMPARED = 150_000_000  # distances; fewer rows ask where there are many to be compared with
 
 
 def measured(
@@ -105,8 +104,7 @@ def rows_that_ask(n: int, random_state: int | RandomState | None) -> NDArray[np.
     """
     if n < _FEWEST_ROWS:
         return np.empty(0, np.int64)
-    n_asking = min(max(_COMPARED // n, _FEWEST), _MOST, n // 2)
-    return np.unique(check_chance(random_state).randint(n, size=n_asking))
+    return np.unique(check_chance(random_state).randint(n, size=min(_ASKING, n // 2)))
 
 
 def with_too_few(state: State, n: int) -> State:

@@ -32,7 +32,7 @@ from densehash.hamming import instruction_set
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES
 from densehash.truth import METRICS
 
-__all__ = ["nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
+__all__ = ["damaged", "nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
 
 _MOST_K = 2**48
 _VECTOR_TYPES = tuple(map(np.dtype, VECTOR_TYPES))
@@ -284,7 +284,18 @@ def _damage() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise FileError(f"the index is damaged: {error}") from None
+        raise damaged(error) from None
+
+
+def damaged(error: RuntimeError) -> FileError:
+    """What a search says where native code finds the impossible.
+
+    Examples
+    --------
+    >>> str(damaged(RuntimeError("a rank is beyond the last row")))
+    'the index is damaged: a rank is beyond the last row'
+    """
+    return FileError(f"the index is damaged: {error}")
 
 
 def _check(

@@ -21,6 +21,7 @@ from densehash.checks import check_integer, check_positive
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
+from densehash.index.native import damaged
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
@@ -341,7 +342,7 @@ class Signs(Sketch):
         try:
             return searcher.plain(queries, k, probes, spread, stop, ids, n_threads)
         except RuntimeError as error:
-            raise _damage(error) from None
+            raise damaged(error) from None
 
     def _plain_of(
         self, segments: Sequence[Segment]
@@ -562,11 +563,7 @@ def _searched(
     try:
         return searcher.search(queries, k, probes, spread, stop, masks, n_threads, "")
     except RuntimeError as error:
-        raise _damage(error) from None
-
-
-def _damage(error: RuntimeError) -> FileError:
-    return FileError(f"the index is damaged: {error}")
+        raise damaged(error) from None
 
 
 def _masks(
