@@ -22,6 +22,11 @@ constexpr size_t kFetched = 2048;
 constexpr double kHaste = 4;
 // A spread, or a stop, from which on nothing is left out.
 constexpr float kEverything = 1e30f;
+// Entries of an index of one group that are visited as if they were a group.
+constexpr size_t kPiece = 2048;
+// A query that visits so many entries has its visits dealt out to so many shares, which threads
+// take where there are few queries. With or without threads, so that it finds the same.
+constexpr size_t kLong = 65536, kShares = 8;
 
 // An entry that may be one of the nearest.
 struct Candidate {
@@ -83,9 +88,34 @@ struct Answer {
     waiting.clear();
     n_named = 0;
     best.clear();
-    seen.clear();
     bound = kInfinite;
     effort = {0, 0, 0};
+  }
+  // To go on in another share.
+  void go_on_from(const Answer& first, size_t number, size_t its_share) {
+    clear();
+    best = first.best;
+    seen = first.seen;
+    bound = first.bound;
+    query = first.query;
+    of = number;
+    share = its_share;
+  }
+  // Adds what another share found.
+  void gather(const Answer& other) {
+    best.insert(best.end(), other.best.begin(), other.best.end());
+    effort.entries += other.effort.entries;
+    effort.vectors += other.effort.vectors;
+  }
+  // The k best, once each.
+  void order(size_t k) {
+    std::sort(best.begin(), best.end());
+    if (best.size() <= k) return;  // of one share
+    seen.clear();
+    best.erase(std::remove_if(best.begin(), best.end(),
+                              [&](const Found& found) { return !seen.add(found.position); }),
+               best.end());
+    if (best.size() > k) best.resize(k);
   }
 
   std::vector<Candidate> waiting;
@@ -95,6 +125,7 @@ struct Answer {
   float bound = kInfinite;  // an estimate at this or above is not wanted
   SignEffort effort{};
   size_t query = 0;
+  size_t of = 0, share = 0;  // the number of the first share's answer, and which share this is
 };
 
 // First each query visits its nearest groups. The other groups come one after the other, each for
@@ -108,37 +139,58 @@ class Searcher {
            const SignSettings& settings)
       : kernels_(kernels), model_(model), segments_(segments), settings_(settings),
         near_(model) {
+    size_t n_pieces = 1;
     for (const SignSegment& segment : segments) {
       exact_.push_back(exact_of(model, queries, segment));
       has_twins_ |= segment.n_entries > segment.n_rows;
+      n_entries_ += segment.n_entries;
+      n_pieces = std::max(n_pieces, (segment.n_entries + kPiece - 1) / kPiece);
     }
+    n_places_ = model.n_groups == 1 ? n_pieces : model.n_groups;
   }
 
-  // For the queries that keys name.
+  // Visits the nearest groups of the queries that keys name, and notes the others.
   template <class Poll>
-  void find(Prepared& prepared, const uint64_t* keys, size_t count, const Ranking& ranking,
-            SignEffort* efforts, Poll&& poll) {
+  void start(Prepared& prepared, const uint64_t* keys, size_t count, Poll&& poll) {
     if (answers_.size() < count) answers_.resize(count);
+    n_queries_ = n_answers_ = count;
     visits_.clear();
     for (size_t i = 0; i < count; ++i) {
       poll();
       answers_[i].clear();
+      if (has_twins_) answers_[i].seen.clear();
       answers_[i].query = position_of(keys[i]);
       visit_nearest(prepared, i);
     }
     order_visits();
-    for (size_t begin = 0, end = 0; begin < visits_.size(); begin = end) {
-      while (end < visits_.size() && visits_[end].group == visits_[begin].group) ++end;
-      if (end < visits_.size()) fetch_group(visits_[end].group);
-      for (size_t n; begin < end; begin += n) {
-        poll();
-        n = std::min(kSignQueries, end - begin);
-        visit_together(prepared, visits_.data() + begin, n);
-      }
-    }
-    for (size_t i = 0; i < count; ++i) {
+  }
+
+  // How many threads these visits are worth.
+  size_t n_sharing() const {
+    return n_answers_ == n_queries_ ? 1 : std::min(kShares, 1 + n_visited(visits_.size()) / kLong);
+  }
+
+  // All that start() noted.
+  template <class Poll>
+  void visit(const Prepared& prepared, Poll&& poll) {
+    visit_all(prepared, answers_, visits_, poll);
+  }
+
+  // One share of what start() of another noted.
+  template <class Poll>
+  void help(Searcher& other, const Prepared& prepared, size_t share, Poll&& poll) {
+    by_group_.clear();
+    for (const Visit& visit : other.visits_)
+      if (other.answers_[visit.answer].share == share) by_group_.push_back(visit);
+    visit_all(prepared, other.answers_, by_group_, poll);
+  }
+
+  void finish(const Ranking& ranking, SignEffort* efforts) {
+    for (size_t i = 0; i < n_answers_; ++i) compare(answers_[i]);
+    for (size_t i = n_queries_; i < n_answers_; ++i) answers_[answers_[i].of].gather(answers_[i]);
+    for (size_t i = 0; i < n_queries_; ++i) {
       Answer& answer = answers_[i];
-      compare(answer);
+      answer.order(settings_.k);
       write(answer, ranking);
       efforts[answer.query] = answer.effort;
     }
@@ -146,21 +198,49 @@ class Searcher {
 
  private:
   struct Visit {
-    uint32_t group, answer;
-    float distance;  // to its centre
+    uint32_t group, answer;  // or a piece of the only group
+    float distance;          // to its centre
   };
+
+  // Entries that so many visits see, about.
+  size_t n_visited(size_t n_visits) const { return n_visits * n_entries_ / n_places_; }
+
+  // The visits of a query from this one on are dealt out to shares.
+  void deal(size_t number, size_t first) {
+    if (answers_.size() < n_answers_ + kShares - 1) answers_.resize(n_answers_ + kShares - 1);
+    for (size_t i = first; i < visits_.size(); ++i) {
+      const size_t share = (i - first) % kShares;
+      if (share > 0) visits_[i].answer = static_cast<uint32_t>(n_answers_ + share - 1);
+    }
+    for (size_t share = 1; share < kShares; ++share)
+      answers_[n_answers_++].go_on_from(answers_[number], number, share);
+  }
+
+  template <class Poll>
+  void visit_all(const Prepared& prepared, std::vector<Answer>& answers,
+                 const std::vector<Visit>& visits, Poll&& poll) {
+    for (size_t begin = 0, end = 0; begin < visits.size(); begin = end) {
+      while (end < visits.size() && visits[end].group == visits[begin].group) ++end;
+      if (end < visits.size()) fetch_group(visits[end].group);
+      for (size_t n; begin < end; begin += n) {
+        poll();
+        n = std::min(kSignQueries, end - begin);
+        visit_together(prepared, answers.data(), visits.data() + begin, n);
+      }
+    }
+  }
 
   // By group, and those of a group as they come.
   void order_visits() {
-    if (visits_.size() < model_.n_groups / 8) {
+    if (visits_.size() < n_places_ / 8) {
       std::sort(visits_.begin(), visits_.end(), [](const Visit& x, const Visit& y) {
         return x.group != y.group ? x.group < y.group : x.answer < y.answer;
       });
       return;
     }
-    starts_.assign(model_.n_groups + 1, 0);
+    starts_.assign(n_places_ + 1, 0);
     for (const Visit& visit : visits_) ++starts_[visit.group + 1];
-    for (size_t group = 0; group < model_.n_groups; ++group) starts_[group + 1] += starts_[group];
+    for (size_t group = 0; group < n_places_; ++group) starts_[group + 1] += starts_[group];
     by_group_.resize(visits_.size());
     for (const Visit& visit : visits_) by_group_[starts_[visit.group]++] = visit;
     visits_.swap(by_group_);
@@ -171,13 +251,14 @@ class Searcher {
     Answer& answer = answers_[number];
     answer.waiting.swap(waiting_);
     near_.start(prepared, answer.query);
+    const size_t first = visits_.size();
+    float distance = 0;
     for (size_t i = 0; i < settings_.probes && near_.has(i); ++i) {
       const float farther = near_.distance(i) - near_.distance(0);
       if (farther > limit(i) * std::fabs(answer.bound)) break;
       const size_t group = near_.number(i);
-      const float distance = near_.is_close(i)
-                                 ? prepared.own(answer.query) + near_.distance(i)
-                                 : distance_to_center(model_, prepared, answer.query, group);
+      distance = near_.is_close(i) ? prepared.own(answer.query) + near_.distance(i)
+                                   : distance_to_center(model_, prepared, answer.query, group);
       ++answer.effort.groups;
       if (i >= kNear && answer.bound < kInfinite) {
         visits_.push_back(
@@ -212,14 +293,18 @@ class Searcher {
     answer.waiting.reserve(2 * kMany);
     answer.waiting.assign(waiting_.begin(), waiting_.end());
     waiting_.clear();
+    if (model_.n_groups == 1)
+      for (uint32_t piece = 1; piece < n_places_; ++piece)
+        visits_.push_back({piece, static_cast<uint32_t>(number), distance});
+    if (n_visited(visits_.size() - first) >= kLong) deal(number, first);
   }
 
-  void visit_together(const Prepared& prepared, const Visit* visits, size_t n) {
+  void visit_together(const Prepared& prepared, Answer* all, const Visit* visits, size_t n) {
     const size_t group = visits->group;
     Answer* answers[kSignQueries];
     Beside besides[kSignQueries];
     for (size_t i = 0; i < n; ++i) {
-      answers[i] = &answers_[visits[i].answer];
+      answers[i] = all + visits[i].answer;
       besides[i] = beside_of(prepared, *answers[i], visits[i].distance);
     }
     for (size_t s = 0; s < segments_.size(); ++s) {
@@ -257,7 +342,12 @@ class Searcher {
   struct Range {
     size_t begin, end;
   };
-  static Range range(const SignSegment& segment, size_t group) {
+  // Of a group, or of a piece of the only one.
+  Range range(const SignSegment& segment, size_t group) const {
+    if (model_.n_groups == 1) {
+      const size_t begin = std::min(group * kPiece, segment.n_entries);
+      return {begin, std::min(begin + kPiece, segment.n_entries)};
+    }
     const int64_t begin = read_once(segment.limits + group);
     const int64_t end = read_once(segment.limits + group + 1);
     if (begin < 0 || begin > end) throw std::runtime_error("the limits of groups do not rise");
@@ -407,9 +497,8 @@ class Searcher {
     return model_.metric == Metric::l2 ? distance * distance : 2 * distance;
   }
 
-  void write(Answer& answer, const Ranking& ranking) const {
-    std::vector<Found>& best = answer.best;
-    std::sort_heap(best.begin(), best.end());
+  void write(const Answer& answer, const Ranking& ranking) const {
+    const std::vector<Found>& best = answer.best;
     float* distances = ranking.distances + answer.query * ranking.k;
     int64_t* positions = ranking.positions + answer.query * ranking.k;
     const size_t n = best.size();
@@ -427,9 +516,11 @@ class Searcher {
   const SignSettings& settings_;
   std::vector<std::unique_ptr<Exact>> exact_;
   bool has_twins_ = false;
+  size_t n_entries_ = 0, n_places_ = 0;  // all, and the groups or pieces that they lie in
   Groups near_;
   std::vector<float> limits_;  // see SignSettings::stop
-  std::vector<Answer> answers_;
+  size_t n_queries_ = 0, n_answers_ = 0;
+  std::vector<Answer> answers_;  // of the queries, then of shares
   std::vector<Visit> visits_;
   std::vector<Candidate> waiting_;  // of the query that visits its nearest groups
   std::vector<Visit> by_group_;
@@ -437,6 +528,16 @@ class Searcher {
   std::vector<float> estimates_;
   std::vector<uint64_t> keys_;
 };
+
+// As Control::worth_starting() counts it.
+double work_of_query(const SignModel& model, const std::vector<SignSegment>& segments,
+                     const SignSettings& settings) {
+  double work = 1e5;  // some 30 microseconds
+  if (settings.stop >= kEverything)
+    for (const SignSegment& segment : segments)
+      work += static_cast<double>(segment.n_entries * model.bits / 8);
+  return work;
+}
 
 }  // namespace
 
@@ -452,8 +553,9 @@ void search_signs(const Kernels& kernels, const SignModel& model,
                      ranking.k};
     Prepared prepared(model, count);
     const size_t n_tasks = (count + kQueries - 1) / kQueries;
-    const double work = static_cast<double>(count) * 1e5;  // some 30 microseconds each
-    const size_t n_workers = control.worth_starting(work);
+    const double work = static_cast<double>(count) * work_of_query(model, segments, settings);
+    // Where there are fewer queries than threads, these share the visits of each.
+    const size_t n_workers = count < control.n_threads() ? 1 : control.worth_starting(work);
     std::vector<std::unique_ptr<Prepared::Work>> works(n_workers);
     control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
       const size_t n = std::min(kQueries, count);
@@ -467,16 +569,36 @@ void search_signs(const Kernels& kernels, const SignModel& model,
     for (size_t q = 0; q < count; ++q)
       order[q] = uint64_t{prepared.nearest_region(q)} << 32 | q;
     std::sort(order.begin(), order.end());
-    std::vector<std::unique_ptr<Searcher<Query>>> searchers(n_workers);
+    using Own = std::unique_ptr<Searcher<Query>>;
+    const auto make = [&] {
+      return std::make_unique<Searcher<Query>>(kernels, model, segments, here, settings);
+    };
+    if (n_workers == 1) {
+      const Own first_one = make();
+      const auto poll = [&] { control.poll(0); };
+      first_one->start(prepared, order.data(), count, poll);
+      const size_t n_sharing = std::min(control.n_threads(), first_one->n_sharing());
+      if (n_sharing == 1) {
+        first_one->visit(prepared, poll);
+      } else {
+        std::vector<Own> helpers(n_sharing);
+        control.run(n_sharing, kShares, [&](size_t share, size_t worker) {
+          if (!helpers[worker]) helpers[worker] = make();
+          helpers[worker]->help(*first_one, prepared, share, [&] { control.poll(worker); });
+        });
+      }
+      first_one->finish(to, efforts + first);
+      continue;
+    }
     const size_t each = (count + n_workers - 1) / n_workers;
     control.run(n_workers, n_workers, [&](size_t task, size_t worker) {
       if (task * each >= count) return;
-      if (!searchers[worker])
-        searchers[worker] =
-            std::make_unique<Searcher<Query>>(kernels, model, segments, here, settings);
-      searchers[worker]->find(prepared, order.data() + task * each,
-                              std::min(each, count - task * each), to, efforts + first,
-                              [&] { control.poll(worker); });
+      const Own searcher = make();
+      const auto poll = [&] { control.poll(worker); };
+      searcher->start(prepared, order.data() + task * each, std::min(each, count - task * each),
+                      poll);
+      searcher->visit(prepared, poll);
+      searcher->finish(to, efforts + first);
     });
   }
 }

@@ -379,6 +379,10 @@ def test_an_index_without_vectors_says_what_it_can_find() -> None:
     assert recall_of(index.search(Q, 10), X, Q) == pytest.approx(index.recall, abs=0.03)
     with pytest.raises(InputError, match="keeps no vectors and finds 0.*at most: build it with"):
         index.search(Q, recall=0.99)
+    # More than that cannot be found, so it does not look everywhere for the last bit.
+    effort = index.search(Q, 10).effort
+    assert effort is not None
+    assert effort.entries.mean() < len(X) / 2
 
 
 @with_two_groups
@@ -434,6 +438,25 @@ def test_threads_and_batches_give_the_same(kind: str, monkeypatch: pytest.Monkey
     assert [h.ids[0].tolist() for h in one_by_one] == expected.ids[:20].tolist()
     monkeypatch.setattr("densehash.index.answers._BATCH", 1)
     assert same(index.search(Q, 10), expected)
+
+
+@with_two_groups
+def test_threads_that_share_a_query_find_what_one_finds(kind: str) -> None:
+    X = np.random.default_rng(0).standard_normal((80_000, 4), dtype=np.float32)
+    groups = {} if kind == "flat" else {"n_groups": 64}
+    index = build(kind, X, n_bits=8, **groups)
+    asked = X[:5] + 0.01
+    for spread in (0.02, ALL):
+        looking(index, spread)
+        together = index.search(asked, k=20, n_threads=1)
+        assert together.effort is not None
+        assert (together.effort.entries >= len(X)).all()
+        for n_threads in (1, 3, 16):
+            for n in (1, 5):
+                found = index.search(asked[:n], k=20, n_threads=n_threads)
+                assert same(found, Hits(together.ids[:n], together.distances[:n]))
+    true = np.sort(true_distances(asked, X, "l2"), axis=1)[:, :20]
+    np.testing.assert_allclose(together.distances, true, rtol=1e-5)
 
 
 def test_hashing_neighbors() -> None:

@@ -188,7 +188,10 @@ class Index:
                 groups_a_row=groups_a_row,
             )
             whole = with_rows(empty, vectors, names, int(shown), place=place)
-            return measured(whole, vectors, names, random_state, verbose=shown)
+            ready = measured(whole, vectors, names, random_state, verbose=shown)
+            ready.sketch.forget()
+            ready.kind.forget()
+            return ready
 
         if path is None:
             return cls(made(MEMORY))

@@ -74,6 +74,10 @@ class Grouped(Kind):
             raise FileError("centers are none, expected at least one")
         return cls(Centers(centers, shift))
 
+    def forget(self) -> None:
+        """Let go of the centres in whole numbers."""
+        self.centers = Centers(self.centers.centers, self.centers.shift)
+
     def settings(self) -> Mapping[str, Any]:
         """The centres of the groups."""
         return {"centers": self.centers.centers, "shift": self.centers.shift}

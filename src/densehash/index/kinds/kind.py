@@ -85,6 +85,9 @@ class Kind(ABC):
         """The group of each row of a block, (b,), where the kind has groups."""
         return None
 
+    def forget(self) -> None:  # noqa: B027
+        """Let go of what only new rows need; the next ones make it anew."""
+
     def arrange(self, labels: NDArray[np.integer] | None) -> NDArray[np.uint32] | None:  # noqa: ARG002
         """The rank of the row that goes to each position, (n,); None leaves rows where they are.
 

@@ -9,6 +9,7 @@ group, or from those of two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -299,6 +300,12 @@ class Signs(Sketch):
             check_stored(part[one.name], one.name, one.dtype, (n_rows, *one.shape))
             found[one.name] = part[one.name]
         return found
+
+    def forget(self) -> None:
+        """Let go of products of the decoder: of wide rows, some 40 bytes for each of 50,000."""
+        model = self.model
+        second = None if model.second is None else replace(model.second)
+        self.model = replace(model, decoder=replace(model.decoder), second=second)
 
     def vectors_of(
         self,

@@ -159,6 +159,9 @@ class Sketch(ABC):
             check_stored(part[column.name], column.name, column.dtype, (n_rows, *column.shape))
         return {column.name: part[column.name] for column in self.columns}
 
+    def forget(self) -> None:  # noqa: B027
+        """Let go of what only new rows need; the next ones make it anew."""
+
     def vectors_of(
         self,
         segment: Segment,  # noqa: ARG002
