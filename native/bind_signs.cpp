@@ -170,8 +170,13 @@ class Signs {
     expect(model_.bits > 0 && model_.bits % 8 == 0 && steps.shape(0) == model_.bits,
            "the matrix has a wrong shape");
     model_.padded_width = padded_width_for(model_.width);
-    matrix_ = with_zeros(matrix);
-    model_.matrix = matrix_.data();
+    if (model_.padded_width == model_.width) {
+      kept_.push_back(nb::cast(matrix));
+      model_.matrix = matrix.data();
+    } else {
+      matrix_ = with_zeros(matrix);
+      model_.matrix = matrix_.data();
+    }
     model_.wholes = std::make_shared<const WholeCenters>(centers.data(), model_.n_groups,
                                                          model_.width, model_.metric);
   }
@@ -337,7 +342,7 @@ class Signs {
 
   Input<float, 1> shift_, steps_;
   Matrix centers_;
-  std::vector<int8_t> matrix_;
+  std::vector<int8_t> matrix_;  // where it has to be padded
   SignModel model_{};
   SecondModel second_{};
   std::vector<SignSegment> segments_;

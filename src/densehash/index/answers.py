@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
-_FEW = 4  # queries that one thread answers
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
@@ -125,9 +124,8 @@ def plain_hits(
     """
     if not state.sketch.estimates:
         return None
-    # More threads would not be started for so few.
-    threads = 1 if n_threads is None and len(Q) < _FEW else check_threads(n_threads)
-    found = state.sketch.plainly(state.segments, Q, k, reach_of(state, recall), threads)
+    reach = reach_of(state, recall)
+    found = state.sketch.plainly(state.segments, Q, k, reach, check_threads(n_threads))
     if found is None:
         return None
     ids, distances, efforts = found
