@@ -245,7 +245,8 @@ class Signs {
 
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
-                   const std::string& simd) const {
+                   const std::string& simd,
+                   const std::optional<Input<uint8_t, 1>>& chosen) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
     std::vector<SignSegment> segments = segments_;
@@ -256,8 +257,48 @@ class Signs {
         segments[s].allowed = (*allowed)[s].data();
       }
     }
+    SignSettings settings{k, probes, spread, stop};
+    if (chosen) {
+      expect(chosen->shape(0) == model_.n_groups, "the chosen groups have a wrong shape");
+      settings.chosen = chosen->data();
+    }
     const Answers found(queries.shape(0), k);
-    look(kernels_named(simd), segments, queries, {k, probes, spread, stop}, n_threads, found);
+    look(kernels_named(simd), segments, queries, settings, n_threads, found);
+    return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
+  }
+
+  // Which groups have a row that may be found: (groups,) of 0 and 1.
+  nb::object groups_of(const std::vector<Input<uint8_t, 1>>& allowed) const {
+    expect(allowed.size() == segments_.size(), "one mask a segment");
+    const Output<uint8_t> out(Numpy::empty, model_.n_groups);
+    std::fill_n(out.data, model_.n_groups, uint8_t{0});
+    for (size_t s = 0; s < segments_.size(); ++s) {
+      const SignSegment& segment = segments_[s];
+      expect(allowed[s].shape(0) == segment.n_rows, "a mask has a wrong shape");
+      mark_groups(segment, allowed[s].data(), model_.n_groups, out.data);
+    }
+    return out.array;
+  }
+
+  // Compares all rows that are named, for each segment by numbers that rise.
+  nb::tuple compare(const Vectors& queries, size_t k,
+                    const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
+    expect(queries.shape(1) == model_.width, "the queries have a wrong width");
+    expect(k > 0 && rows.size() == segments_.size(), "one list of rows a segment");
+    std::vector<Chosen> chosen;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      expect(segments_[s].values != Values::none, "rows without vectors cannot be compared");
+      for (size_t i = 0; i < rows[s].size(); ++i)
+        expect(rows[s].data()[i] < segments_[s].n_rows, "a row is beyond the last");
+      chosen.push_back({rows[s].data(), rows[s].size()});
+    }
+    const Answers found(queries.shape(0), k);
+    without_lock(n_threads, [&](Control& control) {
+      with_type(queries, [&](const auto* of_query) {
+        compare_rows(model_, segments_, chosen, of_query, queries.shape(0), control,
+                     found.ranking(), found.effort());
+      });
+    });
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
@@ -285,6 +326,11 @@ class Signs {
     Answers(size_t n, size_t k)
         : distances(Numpy::empty, n, k), positions(Numpy::empty, n, k),
           efforts(Numpy::empty, n, size_t{3}), k(k) {}
+    Ranking ranking() const { return {distances.data, positions.data, k}; }
+    SignEffort* effort() const {
+      static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
+      return reinterpret_cast<SignEffort*>(efforts.data);
+    }
     Output<float> distances;
     Output<int64_t> positions;
     Output<int32_t> efforts;
@@ -297,20 +343,22 @@ class Signs {
     SignModel model = model_;
     model.dots = find_dots(kernels.name);
     settings.probes = std::min(settings.probes, model_.n_groups);
-    static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
     without_lock(n_threads, [&](Control& control) {
-      const auto run = [&](auto* of_query) {
+      with_type(queries, [&](const auto* of_query) {
         search_signs(kernels, model, segments, of_query, queries.shape(0), settings, control,
-                     Ranking{found.distances.data, found.positions.data, found.k},
-                     reinterpret_cast<SignEffort*>(found.efforts.data));
-      };
-      switch (values_of(queries.dtype())) {
-        case Values::float32: return run(static_cast<const float*>(queries.data()));
-        case Values::uint8: return run(static_cast<const uint8_t*>(queries.data()));
-        case Values::int8: return run(static_cast<const int8_t*>(queries.data()));
-        default: throw std::invalid_argument("queries are float32, uint8 or int8");
-      }
+                     found.ranking(), found.effort());
+      });
     });
+  }
+
+  template <class Run>
+  static void with_type(const Vectors& queries, Run&& run) {
+    switch (values_of(queries.dtype())) {
+      case Values::float32: return run(static_cast<const float*>(queries.data()));
+      case Values::uint8: return run(static_cast<const uint8_t*>(queries.data()));
+      case Values::int8: return run(static_cast<const int8_t*>(queries.data()));
+      default: throw std::invalid_argument("queries are float32, uint8 or int8");
+    }
   }
 
   // Whether queries are float32 numbers whose squares add up, or the integers of the vectors.
@@ -371,7 +419,10 @@ void bind_signs(nb::module_& module) {
            "ranks"_a.none(), "n_rows"_a, "first"_a, "scales"_a.none() = nb::none(),
            "second"_a.none() = nb::none(), "second_factors"_a.none() = nb::none())
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
-           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a)
+           "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a,
+           "chosen"_a.none() = nb::none())
+      .def("groups_of", &Signs::groups_of, "allowed"_a)
+      .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
       .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
            "n_threads"_a);
 }

@@ -135,6 +135,15 @@ struct SignSettings {
   // Groups are visited while rank * exp(4 (D - D1) / T) is at most this: rank counts from 1, D and
   // D1 are squared distances to the group's and to the first centre, T to the k-th row so far.
   float stop;
+  // Which groups have rows that may be found, (groups,); the others are passed over and do not
+  // count. nullptr: all have.
+  const uint8_t* chosen = nullptr;
+};
+
+// Numbers of rows.
+struct Chosen {
+  const uint32_t* rows;
+  size_t count;
 };
 
 struct SignEffort {
@@ -149,5 +158,15 @@ void search_signs(const Kernels& kernels, const SignModel& model,
                   const std::vector<SignSegment>& segments, const Query* queries, size_t n_queries,
                   const SignSettings& settings, Control& control, const Ranking& ranking,
                   SignEffort* efforts);
+
+// Marks the groups that have a row that may be found. allowed: by rank, (rows,); out: (groups,).
+void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups, uint8_t* out);
+
+// The k nearest of some rows, all of which are compared: chosen[s] are numbers of rows of segment
+// s, which has vectors. The rest is as above.
+template <class Query>
+void compare_rows(const SignModel& model, const std::vector<SignSegment>& segments,
+                  const std::vector<Chosen>& chosen, const Query* queries, size_t n_queries,
+                  Control& control, const Ranking& ranking, SignEffort* efforts);
 
 }  // namespace densehash

@@ -43,6 +43,60 @@ struct Found {
   int64_t order, position;
 };
 
+struct Range {
+  size_t begin, end;
+};
+
+// The entries of a group.
+Range range_of(const SignSegment& segment, size_t group) {
+  const int64_t begin = read_once(segment.limits + group);
+  const int64_t end = read_once(segment.limits + group + 1);
+  if (begin < 0 || begin > end) throw std::runtime_error("the limits of groups do not rise");
+  if (static_cast<uint64_t>(end) > segment.n_entries)
+    throw std::runtime_error("the limits of groups go beyond the last entry");
+  return {static_cast<size_t>(begin), static_cast<size_t>(end)};
+}
+
+size_t row_of(const SignSegment& segment, size_t entry) {
+  const uint32_t row = read_once(segment.rows + entry);
+  if (row >= segment.n_rows) throw std::runtime_error("a row number is beyond the last row");
+  return row;
+}
+
+size_t rank_of(const SignSegment& segment, size_t row) {
+  if (segment.ranks == nullptr) return row;
+  const uint32_t rank = read_once(segment.ranks + row);
+  if (rank >= segment.n_rows) throw std::runtime_error("a rank is beyond the last row");
+  return rank;
+}
+
+// A heap of the k nearest, the farthest first.
+class Best : public std::vector<Found> {
+ public:
+  void keep(const Found& found, size_t k) {
+    if (size() == k) {
+      if (!(found < front())) return;
+      std::pop_heap(begin(), end());
+      back() = found;
+    } else {
+      push_back(found);
+    }
+    std::push_heap(begin(), end());
+  }
+  // Once they are in order.
+  void write(const Ranking& ranking, size_t query) const {
+    float* distances = ranking.distances + query * ranking.k;
+    int64_t* positions = ranking.positions + query * ranking.k;
+    const size_t n = size();
+    for (size_t i = 0; i < n; ++i) {
+      distances[i] = (*this)[i].distance;
+      positions[i] = (*this)[i].position;
+    }
+    std::fill(distances + n, distances + ranking.k, kInfinite);
+    std::fill(positions + n, positions + ranking.k, int64_t{-1});
+  }
+};
+
 // Rows that were compared.
 class Seen {
  public:
@@ -120,7 +174,7 @@ struct Answer {
 
   std::vector<Candidate> waiting;
   size_t n_named = 0;       // of these, whose rows are known
-  std::vector<Found> best;  // a heap, the farthest first
+  Best best;
   Seen seen;
   float bound = kInfinite;  // an estimate at this or above is not wanted
   SignEffort effort{};
@@ -191,7 +245,7 @@ class Searcher {
     for (size_t i = 0; i < n_queries_; ++i) {
       Answer& answer = answers_[i];
       answer.order(settings_.k);
-      write(answer, ranking);
+      answer.best.write(ranking, answer.query);
       efforts[answer.query] = answer.effort;
     }
   }
@@ -253,14 +307,18 @@ class Searcher {
     near_.start(prepared, answer.query);
     const size_t first = visits_.size();
     float distance = 0;
-    for (size_t i = 0; i < settings_.probes && near_.has(i); ++i) {
-      const float farther = near_.distance(i) - near_.distance(0);
-      if (farther > limit(i) * std::fabs(answer.bound)) break;
+    float nearest = 0;
+    size_t turn = 0;  // of this group, among those that count
+    for (size_t i = 0; turn < settings_.probes && near_.has(i); ++i) {
       const size_t group = near_.number(i);
+      if (settings_.chosen != nullptr && !settings_.chosen[group]) continue;
+      if (turn == 0) nearest = near_.distance(i);
+      if (near_.distance(i) - nearest > limit(turn) * std::fabs(answer.bound)) break;
       distance = near_.is_close(i) ? prepared.own(answer.query) + near_.distance(i)
                                    : distance_to_center(model_, prepared, answer.query, group);
       ++answer.effort.groups;
-      if (i >= kNear && answer.bound < kInfinite) {
+      ++turn;
+      if (turn > kNear && answer.bound < kInfinite) {
         visits_.push_back(
             {static_cast<uint32_t>(group), static_cast<uint32_t>(number), distance});
         continue;
@@ -284,9 +342,9 @@ class Searcher {
         scan_entries(&alone, &beside, 1, s, entries);
       }
       name_rows(answer);
-      if (i + 1 < kFirst)
+      if (turn < kFirst)
         tighten(answer);
-      else if (answer.waiting.size() >= kWaiting || i + 1 == kFirst || i + 1 == kNear)
+      else if (answer.waiting.size() >= kWaiting || turn == kFirst || turn == kNear)
         compare(answer);
     }
     answer.waiting.swap(waiting_);
@@ -339,21 +397,11 @@ class Searcher {
     return limits_[i];
   }
 
-  struct Range {
-    size_t begin, end;
-  };
   // Of a group, or of a piece of the only one.
   Range range(const SignSegment& segment, size_t group) const {
-    if (model_.n_groups == 1) {
-      const size_t begin = std::min(group * kPiece, segment.n_entries);
-      return {begin, std::min(begin + kPiece, segment.n_entries)};
-    }
-    const int64_t begin = read_once(segment.limits + group);
-    const int64_t end = read_once(segment.limits + group + 1);
-    if (begin < 0 || begin > end) throw std::runtime_error("the limits of groups do not rise");
-    if (static_cast<uint64_t>(end) > segment.n_entries)
-      throw std::runtime_error("the limits of groups go beyond the last entry");
-    return {static_cast<size_t>(begin), static_cast<size_t>(end)};
+    if (model_.n_groups > 1) return range_of(segment, group);
+    const size_t begin = std::min(group * kPiece, segment.n_entries);
+    return {begin, std::min(begin + kPiece, segment.n_entries)};
   }
 
   // Of many segments: that of one is in the cache, or next to it.
@@ -399,22 +447,10 @@ class Searcher {
       waiting[kept] = waiting[j];
       const size_t row = row_of(segment, waiting[j].row);
       waiting[kept].row = static_cast<uint32_t>(row);
-      kept += segment.allowed == nullptr || segment.allowed[rank(segment, row)];
+      kept += segment.allowed == nullptr || segment.allowed[rank_of(segment, row)];
     }
     waiting.resize(kept);
     answer.n_named = kept;
-  }
-
-  static size_t row_of(const SignSegment& segment, size_t entry) {
-    const uint32_t row = read_once(segment.rows + entry);
-    if (row >= segment.n_rows) throw std::runtime_error("a row number is beyond the last row");
-    return row;
-  }
-  static size_t rank(const SignSegment& segment, size_t row) {
-    if (segment.ranks == nullptr) return row;
-    const uint32_t rank = read_once(segment.ranks + row);
-    if (rank >= segment.n_rows) throw std::runtime_error("a rank is beyond the last row");
-    return rank;
   }
 
   // A bound from estimates, before anything is compared: the k-th best. Where rows come twice, the
@@ -466,25 +502,16 @@ class Searcher {
   void compare(Answer& answer, const Candidate& candidate) {
     const size_t row = candidate.row;
     const SignSegment& segment = segments_[candidate.segment];
-    std::vector<Found>& best = answer.best;
+    Best& best = answer.best;
     const int64_t position = segment.first + static_cast<int64_t>(row);
     if (has_twins_ && !answer.seen.add(uint64_t{candidate.segment} << 32 | row)) return;
     ++answer.effort.vectors;
     const Exact* exact = exact_[candidate.segment].get();
     const float distance = exact ? exact->distance(row, candidate.entry)
                                  : from_estimate(candidate.estimate);
-    const bool is_full = best.size() == settings_.k;
-    if (is_full && distance > best.front().distance) return;
-    const Found found{distance, segment.first + static_cast<int64_t>(rank(segment, row)),
-                      position};
-    if (is_full) {
-      if (!(found < best.front())) return;
-      std::pop_heap(best.begin(), best.end());
-      best.back() = found;
-    } else {
-      best.push_back(found);
-    }
-    std::push_heap(best.begin(), best.end());
+    if (best.size() == settings_.k && distance > best.front().distance) return;
+    best.keep({distance, segment.first + static_cast<int64_t>(rank_of(segment, row)), position},
+              settings_.k);
     if (best.size() == settings_.k) answer.bound = to_estimate(best.front().distance);
   }
 
@@ -495,19 +522,6 @@ class Searcher {
   }
   float to_estimate(float distance) const {
     return model_.metric == Metric::l2 ? distance * distance : 2 * distance;
-  }
-
-  void write(const Answer& answer, const Ranking& ranking) const {
-    const std::vector<Found>& best = answer.best;
-    float* distances = ranking.distances + answer.query * ranking.k;
-    int64_t* positions = ranking.positions + answer.query * ranking.k;
-    const size_t n = best.size();
-    for (size_t i = 0; i < n; ++i) {
-      distances[i] = best[i].distance;
-      positions[i] = best[i].position;
-    }
-    std::fill(distances + n, distances + ranking.k, kInfinite);
-    std::fill(positions + n, positions + ranking.k, int64_t{-1});
   }
 
   const Kernels& kernels_;
@@ -603,9 +617,47 @@ void search_signs(const Kernels& kernels, const SignModel& model,
   }
 }
 
+void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups,
+                 uint8_t* out) {
+  for (size_t group = 0; group < n_groups; ++group) {
+    const Range entries = range_of(segment, group);
+    for (size_t i = entries.begin; i < entries.end && !out[group]; ++i)
+      out[group] = allowed[rank_of(segment, row_of(segment, i))];
+  }
+}
+
+template <class Query>
+void compare_rows(const SignModel& model, const std::vector<SignSegment>& segments,
+                  const std::vector<Chosen>& chosen, const Query* queries, size_t n_queries,
+                  Control& control, const Ranking& ranking, SignEffort* efforts) {
+  size_t n_rows = 0;
+  for (const Chosen& some : chosen) n_rows += some.count;
+  const double work = static_cast<double>(n_queries * n_rows * model.width);
+  control.run(control.worth_starting(work), n_queries, [&](size_t query, size_t worker) {
+    Best best;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      const std::unique_ptr<Exact> exact = exact_of(model, queries, segments[s]);
+      exact->start(query);
+      const uint32_t* const rows = chosen[s].rows;
+      for (size_t i = 0; i < chosen[s].count; ++i) {
+        if (i % kTogether == 0) control.poll(worker);
+        if (i + kAhead < chosen[s].count) exact->fetch(rows[i + kAhead]);
+        const int64_t position = segments[s].first + rows[i];
+        best.keep({exact->distance(rows[i], 0), position, position}, ranking.k);
+      }
+    }
+    std::sort_heap(best.begin(), best.end());
+    best.write(ranking, query);
+    efforts[query] = {0, 0, static_cast<int32_t>(n_rows)};
+  });
+}
+
 #define SEARCH_SIGNS(Query)                                                                  \
   template void search_signs(const Kernels&, const SignModel&, const std::vector<SignSegment>&, \
                              const Query*, size_t, const SignSettings&, Control&,               \
+                             const Ranking&, SignEffort*);                                      \
+  template void compare_rows(const SignModel&, const std::vector<SignSegment>&,                 \
+                             const std::vector<Chosen>&, const Query*, size_t, Control&,        \
                              const Ranking&, SignEffort*)
 SEARCH_SIGNS(float);
 SEARCH_SIGNS(uint8_t);

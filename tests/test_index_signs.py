@@ -459,6 +459,36 @@ def test_threads_that_share_a_query_find_what_one_finds(kind: str) -> None:
     np.testing.assert_allclose(together.distances, true, rtol=1e-5)
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@with_two_groups
+def test_the_few_that_a_filter_leaves_are_all_compared(kind: str, metric: str) -> None:
+    X, Q = blobs(3000), blobs(50, seed=1)
+    index = looking(build(kind, X[:2000], metric=metric), spread=0.001, stop=1)
+    index.add(X[2000:])  # a second segment
+    wanted = np.random.default_rng(0).choice(len(X), 150, replace=False)
+    found = index.search(Q, 10, filter=wanted)
+    near = true_distances(Q, X[np.sort(wanted)], metric)
+    np.testing.assert_allclose(found.distances, np.sort(near, axis=1)[:, :10], atol=1e-5)
+    assert np.isin(found.ids, wanted).all()
+    assert found.effort is not None
+    assert (found.effort.vectors == 150).all()
+    assert (index.search(Q, 200, filter=wanted).ids[:, 150:] == -1).all()
+
+
+def test_a_filter_leaves_recall_as_it_is() -> None:
+    X, Q = blobs(8000), blobs(300, seed=1)
+    index = build("grouped", X, far=False, n_groups=100)
+    distances = true_distances(Q[:1], X, "l2")[0]
+    for is_wanted in (
+        np.random.default_rng(0).random(len(X)) < 0.2,
+        distances < np.quantile(distances, 0.2),  # far from most queries
+        distances > np.quantile(distances, 0.8),
+    ):
+        found = index.search(Q, 10, filter=is_wanted)
+        near = np.sort(true_distances(Q, X[is_wanted], "l2"), axis=1)[:, :10]
+        assert (found.distances <= near[:, -1:] + 1e-5).mean() > 0.9
+
+
 def test_hashing_neighbors() -> None:
     X = blobs(200)
     graph = HashingNeighbors(sketch="signs", n_neighbors=3, random_state=0).fit_transform(X)

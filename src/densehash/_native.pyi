@@ -187,6 +187,15 @@ class Signs:
         allowed: list[NDArray[np.uint8]] | None,
         n_threads: int,
         simd: str,
+        chosen: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
+    def groups_of(self, allowed: list[NDArray[np.uint8]]) -> NDArray[np.uint8]: ...
+    def compare(
+        self,
+        queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
+        k: int,
+        rows: list[NDArray[np.uint32]],
+        n_threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
     def plain(
         self,

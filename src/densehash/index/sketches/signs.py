@@ -38,6 +38,7 @@ from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 from densehash.source import Source
+from densehash.store.maps import give_back, origin_of
 
 __all__ = ["MOST_BITS", "SignQueries", "Signs", "can_have", "check_bits", "n_bits_for"]
 
@@ -46,6 +47,8 @@ MOST_BITS = 1024
 
 _SAMPLE = 8_192  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
+_AT_A_TIME = 25  # queries, where what is read for them is mapped
+_WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
@@ -374,7 +377,7 @@ class Signs(Sketch):
         queries = _compared(asked.vectors, segments, exact=exact and not self.scaled)
         searcher = self._searcher(segments, exact=exact)
         reach = EVERYTHING if request.reach is None else request.reach
-        look = _Look(segments, searcher, reach, request.allowed, asked.n_threads)
+        look = _Look(segments, searcher, reach, request.allowed, asked.n_threads, exact=exact)
         k = min(request.k, look.n_rows)
         everyone = np.arange(len(queries))
         efforts = np.zeros((len(queries), 3), np.int32)
@@ -383,7 +386,7 @@ class Signs(Sketch):
         if wanted and bool((found.positions[:, wanted - 1] < 0).any()):
             # The groups visited may have too few rows: these queries look everywhere.
             lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
-            look.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
+            look.reach = look.reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
             found = Found(
                 *with_wider(found, lacking, lambda some: look(queries[some], k, some, efforts))
             )
@@ -405,7 +408,7 @@ class Signs(Sketch):
         """How far a search must look to find some shares of the nearest rows."""
         return calibrated(
             self.model,
-            self._searcher(segments, exact=exact),
+            _Frugal(segments, self._searcher(segments, exact=exact)),
             _compared(queries, segments, exact=exact and not self.scaled),
             truth,
             recalls,
@@ -453,6 +456,36 @@ class Signs(Sketch):
         )
 
 
+class _Frugal:
+    """Searches for few queries at a time, and then lets go of what it read of mapped files.
+
+    To measure recall goes through most of an index, which may be larger than memory.
+
+    Parameters
+    ----------
+    segments : at least one
+    searcher : of them
+    """
+
+    def __init__(self, segments: Sequence[Segment], searcher: _native.Signs) -> None:
+        self._searcher = searcher
+        arrays = [array for segment in segments for array in segment.arrays]
+        self._maps = [array for array in arrays if origin_of(array) is not None]
+
+    def search(
+        self, queries: NDArray[Any], *how: Any
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
+        """As the searcher does."""
+        step = _AT_A_TIME if self._maps else max(len(queries), 1)
+        parts = []
+        for start in range(0, max(len(queries), 1), step):
+            parts.append(self._searcher.search(queries[start : start + step], *how))
+            for array in self._maps:
+                give_back(array)
+        distances, positions, efforts = (np.concatenate(one) for one in zip(*parts, strict=True))
+        return distances, positions, efforts
+
+
 class _Look:
     """One search of all segments, as often as it takes.
 
@@ -463,6 +496,7 @@ class _Look:
     reach : how far it looks
     allowed : by segment, which rows may be found
     n_threads : how many threads look
+    exact : whether vectors are compared
     """
 
     def __init__(
@@ -472,6 +506,8 @@ class _Look:
         reach: Reach,
         allowed: Sequence[Allowed],
         n_threads: int,
+        *,
+        exact: bool,
     ) -> None:
         self._segments, self._searcher, self.reach = segments, searcher, reach
         self._n_threads = n_threads
@@ -479,8 +515,20 @@ class _Look:
         self.n_rows = sum(len(segment.ids) for segment in segments)
         self.n_allowed = self.n_rows
         self._masks = _masks(allowed, segments)
-        if self._masks is not None:
-            self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
+        self._rows: list[NDArray[np.uint32]] | None = None  # where all that may be are compared
+        self._chosen: NDArray[np.uint8] | None = None  # groups that have any
+        if self._masks is None:
+            return
+        self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
+        if self.n_allowed > _few_of(self.n_rows):
+            self._chosen = searcher.groups_of(self._masks)
+            # The fewer may be found, the farther apart these are.
+            times = (self.n_rows / self.n_allowed) ** _WIDER
+            self.reach = reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
+        elif exact:
+            self._rows = [np.flatnonzero(one).astype(np.uint32) for one in self._masks]
+        else:
+            self.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
 
     def __call__(
         self,
@@ -491,12 +539,12 @@ class _Look:
     ) -> Found:
         """The k nearest, by (distance, id); what it took is added to efforts of these numbers."""
         if self._is_by_id:
-            distances, positions, of_each = self._search(queries, k, self._masks)
+            distances, positions, of_each = self._search(queries, k)
             efforts[numbers] += of_each
             return Found(distances, *self._places(positions))
         # Native code orders rows of equal distance by segment. One more than k tells whether the
         # last one is among them: then each segment is asked for its own first.
-        distances, positions, of_each = self._search(queries, k + 1, self._masks)
+        distances, positions, of_each = self._search(queries, k + 1)
         efforts[numbers] += of_each
         tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
         found = self._in_order([(distances, positions)], k)
@@ -509,25 +557,36 @@ class _Look:
         )
 
     def _search(
-        self,
-        queries: NDArray[Any],
-        k: int,
-        masks: list[NDArray[np.uint8]] | None,
+        self, queries: NDArray[Any], k: int, only: int | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
-        """By (distance, segment, rank), and efforts; positions count rows of all segments."""
-        return _searched(self._searcher, queries, k, self.reach, masks, self._n_threads)
+        """By (distance, segment, rank), and efforts; positions count rows of all segments.
+
+        ``only`` is the number of a segment, where no other is searched.
+        """
+        if self._rows is not None:
+            rows = [
+                some if only in (None, number) else some[:0]
+                for number, some in enumerate(self._rows)
+            ]
+            return self._searcher.compare(queries, k, rows, self._n_threads)
+        masks = self._masks
+        if only is not None:
+            masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
+            masks[only] = masks[only] + 1 if self._masks is None else self._masks[only]
+        _, spread, stop, probes, _ = self.reach
+        try:
+            return self._searcher.search(
+                queries, k, probes, spread, stop, masks, self._n_threads, "", self._chosen
+            )
+        except RuntimeError as error:
+            raise damaged(error) from None
 
     def _one_by_one(
         self, queries: NDArray[Any], k: int
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """The first k of each segment alone."""
         for number in range(len(self._segments)):
-            masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
-            if self._masks is None:
-                masks[number][:] = 1
-            else:
-                masks[number] = self._masks[number]
-            yield self._search(queries, k, masks)[:2]
+            yield self._search(queries, k, number)[:2]
 
     def _in_order(
         self, answers: Sequence[tuple[NDArray[np.float32], NDArray[np.int64]]], k: int
@@ -558,19 +617,13 @@ def _rise(segments: Sequence[Segment]) -> bool:
     return all(one.ids[-1] < two.ids[0] for one, two in pairwise(segments))
 
 
-def _searched(
-    searcher: _native.Signs,
-    queries: NDArray[Any],
-    k: int,
-    reach: Reach,
-    masks: list[NDArray[np.uint8]] | None,
-    n_threads: int,
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
-    _, spread, stop, probes, _ = reach
-    try:
-        return searcher.search(queries, k, probes, spread, stop, masks, n_threads, "")
-    except RuntimeError as error:
-        raise damaged(error) from None
+def _few_of(n_rows: int) -> float:
+    """Of rows that may be found, up to so many are all compared; more are looked for by group.
+
+    To compare all of m takes 30 ns each. To look for them in groups takes 2 ns for every row of the
+    groups visited, and the fewer there are, the more groups: some 45 n / m^½ ns for all.
+    """
+    return float((1.5 * n_rows) ** (2 / 3))
 
 
 def _masks(
