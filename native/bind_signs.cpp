@@ -181,6 +181,18 @@ class Signs {
                                                          model_.width, model_.metric);
   }
 
+  // Where groups were made for products; see SignModel::longest.
+  void set_lengths(const Input<float, 1>& squares, float longest) {
+    expect(model_.metric == Metric::ip, "lengths are for products");
+    expect(squares.shape(0) == model_.n_groups, "one length a center");
+    auto wholes = std::make_shared<WholeCenters>(*model_.wholes);
+    for (const WholeCenters::Region& region : wholes->regions)
+      for (size_t place = region.first; place < region.first + region.count; ++place)
+        wholes->centers.squares[place] = squares.data()[wholes->groups[place]];
+    model_.wholes = std::move(wholes);
+    model_.longest = longest;
+  }
+
   // Before segments with such a sketch are added.
   void set_second(const Matrix& directions, const Input<uint32_t, 1>& numbers,
                   const Input<float, 1>& halves) {
@@ -414,6 +426,7 @@ void bind_signs(nb::module_& module) {
       .def(nb::init<const std::string&, const Input<float, 1>&, const Matrix&,
                     const Input<int8_t, 2>&, const Input<float, 1>&, float, float>(),
            "metric"_a, "shift"_a, "centers"_a, "matrix"_a, "steps"_a, "alpha"_a, "beta"_a)
+      .def("set_lengths", &Signs::set_lengths, "squares"_a, "longest"_a)
       .def("set_second", &Signs::set_second, "directions"_a, "numbers"_a, "halves"_a)
       .def("add", &Signs::add, "blocks"_a, "limits"_a, "rows"_a, "vectors"_a.none(),
            "ranks"_a.none(), "n_rows"_a, "first"_a, "scales"_a.none() = nb::none(),

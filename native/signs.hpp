@@ -97,6 +97,9 @@ struct SignModel {
   Dots dots;
   std::shared_ptr<const WholeCenters> wholes;
   Units units;
+  // For the metric ip: 0, or a length to which rows are brought by one more feature, so that those
+  // with large products are near to queries of this length. Groups are visited by these distances.
+  float longest;
 };
 
 // A second sketch, of what the first leaves over: row l of its decoder is

@@ -65,6 +65,11 @@ class Prepared {
   float own(size_t q) const { return own_[q]; }
   float length(size_t q) const { return lengths_[q]; }  // of a query, where the metric is ip
   const Tables& tables(size_t q) const { return tables_[q]; }
+  // What brings a query to SignModel::longest; 1 where there is none.
+  float scale(size_t q) const {
+    if (model_.longest == 0) return 1;
+    return lengths_[q] > 0 ? model_.longest / lengths_[q] : 0;
+  }
   // Keys of all regions, the nearest first, the others in any order.
   uint64_t* regions(size_t q) { return regions_.data() + q * n_regions_; }
   size_t nearest_region(size_t q) const { return position_of(regions_[q * n_regions_]); }
@@ -112,7 +117,7 @@ class Groups {
   void start(Prepared& prepared, size_t q) {
     regions_ = prepared.regions(q);
     whole_ = prepared.whole(q);
-    unit_ = prepared.unit(q);
+    unit_ = prepared.unit(q) * prepared.scale(q);
     own_ = prepared.own(q);
     n_regions_ = n_looked_ = 0;
     look(model_.wholes->looked_at_first());

@@ -313,7 +313,8 @@ class Searcher {
       const size_t group = near_.number(i);
       if (settings_.chosen != nullptr && !settings_.chosen[group]) continue;
       if (turn == 0) nearest = near_.distance(i);
-      if (near_.distance(i) - nearest > limit(turn) * std::fabs(answer.bound)) break;
+      const float farther = near_.distance(i) - nearest;
+      if (farther > limit(turn) * distance_of(answer.bound, prepared.scale(answer.query))) break;
       distance = near_.is_close(i) ? prepared.own(answer.query) + near_.distance(i)
                                    : distance_to_center(model_, prepared, answer.query, group);
       ++answer.effort.groups;
@@ -384,6 +385,12 @@ class Searcher {
     Beside beside{prepared.tables(q), model_.units, distance, off};
     beside.want(answer.bound);
     return beside;
+  }
+
+  // A bound as groups are near or far.
+  float distance_of(float bound, float scale) const {
+    const float twice = 2 * model_.longest * model_.longest;
+    return std::fabs(twice + scale * bound);
   }
 
   // See SignSettings::stop.

@@ -78,7 +78,7 @@ def estimates_of(
     groups = np.searchsorted(part["entry_limits"], where, side="right") - 1
     centers = np.zeros((1, Q.shape[1]))
     if content["kind"] == "grouped":
-        centers = content["kind_settings"]["centers"].astype(float)
+        centers = content["kind_settings"]["centers"].astype(float)[:, : Q.shape[1]]
     q = Q.astype(float)
     if metric == "cosine":
         q /= np.linalg.norm(q, axis=1, keepdims=True)

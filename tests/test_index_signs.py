@@ -489,6 +489,22 @@ def test_a_filter_leaves_recall_as_it_is() -> None:
         assert (found.distances <= near[:, -1:] + 1e-5).mean() > 0.9
 
 
+@pytest.mark.parametrize("lengths", ["uneven", "some giants"])
+def test_products_of_rows_of_any_length(lengths: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, Q = (rng.standard_normal((n, 16), dtype=np.float32) for n in (4000, 200))
+    some = np.where(np.arange(len(X)) % 100 == 7, 30.0, 1.0)
+    times = some if lengths == "some giants" else rng.uniform(0.2, 5, len(X))
+    X *= times[:, np.newaxis].astype(np.float32)
+    index = build("grouped", X, far=False, metric="ip", n_groups=120, n_bits=64)
+    found = index.search(Q, 10)
+    assert recall_of(found, X, Q, "ip") > 0.95
+    assert found.effort is not None
+    assert found.effort.entries.mean() < len(X) / 2
+    index.save(tmp_path / "a.dh")
+    assert same(Index.open(tmp_path / "a.dh").search(Q, 10), found)
+
+
 def test_hashing_neighbors() -> None:
     X = blobs(200)
     graph = HashingNeighbors(sketch="signs", n_neighbors=3, random_state=0).fit_transform(X)
@@ -779,7 +795,8 @@ def test_the_folder_is_what_the_format_says(metric: str, groups_a_row: int, tmp_
     of_sketch, (segment,) = content["sketch_settings"], content["segments"]
     decoder, bits = of_sketch["decoder"], content["n_bits"]
     matrix = read(decoder["whole"]).astype(float) * read(decoder["steps"])[:, np.newaxis]
-    centers, shift = read(content["kind_settings"]["centers"]), read(of_sketch["shift"])
+    shift = read(of_sketch["shift"])
+    centers = read(content["kind_settings"]["centers"])[:, : len(shift)]
     limits, numbers = read(segment["entry_limits"]), read(segment["entry_rows"])
     groups = np.repeat(np.arange(len(centers)), np.diff(limits))
     blocks = read(segment["signs"])

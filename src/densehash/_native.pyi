@@ -154,6 +154,7 @@ class Signs:
         alpha: float,
         beta: float,
     ) -> None: ...
+    def set_lengths(self, squares: NDArray[np.float32], longest: float) -> None: ...
     def set_second(
         self,
         directions: NDArray[np.float32],

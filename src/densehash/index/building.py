@@ -217,12 +217,20 @@ def _signs_for(
     if chosen == "grouped" and given.get("n_groups") is None:
         suited = n_small_groups_for(rows.n_rows)
         given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
-    where, reason = kind_for(chosen, rows, bits, options=given, random_state=random_state)
+    where, reason = kind_for(
+        chosen,
+        rows,
+        bits,
+        options=given,
+        random_state=random_state,
+        for_products=metric == "ip",
+    )
     if kind == "auto":
         reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"
     if isinstance(where, Grouped):  # signs are of float32 numbers, and so is what these are about
         old = where.centers
-        where = Grouped(Centers(old.centers, old.shift.astype(np.float32).astype(np.float64)))
+        shift = old.shift.astype(np.float32).astype(np.float64)
+        where = Grouped(Centers(old.centers, shift, old.longest))
     made = Signs.learn(
         rows,
         where,
@@ -245,6 +253,7 @@ def kind_for(
     *,
     options: Mapping[str, int | None],
     random_state: int | RandomState | None,
+    for_products: bool = False,
 ) -> tuple[Kind, str]:
     """A kind of index, and why it is this one.
 
@@ -255,6 +264,7 @@ def kind_for(
     n_bits : of what is kept of a row
     options : of all kinds, by name; an error where one is not for this kind. None says nothing
     random_state : of what is learnt
+    for_products : whether queries look for large products instead of near rows
 
     Examples
     --------
@@ -278,7 +288,10 @@ def kind_for(
         if name not in KINDS[kind].options:
             of = next(one.name for one in KINDS.values() if name in one.options)
             raise InputError(f"{name} is for the {of} kind, this one is {kind}")
-    return KINDS[kind].learn(rows, given, n_bits=n_bits, random_state=random_state), reason
+    learnt = KINDS[kind].learn(
+        rows, given, n_bits=n_bits, random_state=random_state, for_products=for_products
+    )
+    return learnt, reason
 
 
 def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:

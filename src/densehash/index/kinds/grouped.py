@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.checks import check_chance, check_integer
+from densehash.checks import check_chance, check_integer, check_positive
 from densehash.errors import FileError
 from densehash.index.grouping import Centers, n_groups_for
 from densehash.index.kinds.kind import Kind
@@ -52,11 +53,13 @@ class Grouped(Kind):
         *,
         n_bits: int,  # noqa: ARG003
         random_state: int | RandomState | None,
+        for_products: bool = False,
     ) -> Grouped:
         """Groups of rows: ``n_groups`` of them, or about 1.3 times the root of the rows."""
         n = options.get("n_groups", n_groups_for(rows.n_rows))
         check_integer(n, "n_groups", 1, rows.n_rows)
-        return cls(Centers.learn(rows, n, check_chance(random_state)))
+        chance = check_chance(random_state)
+        return cls(Centers.learn(rows, n, chance, for_products=for_products))
 
     @classmethod
     def from_settings(
@@ -67,20 +70,25 @@ class Grouped(Kind):
         n_features: int,
     ) -> Grouped:
         """Groups of the centres in a file."""
-        centers, shift = settings["centers"], settings["shift"]
-        check_stored(centers, "centers", np.float32, (None, n_features))
-        check_stored(shift, "shift", np.float64, (n_features,))
+        centers, shift, longest = settings["centers"], settings["shift"], settings.get("longest")
+        width = n_features if longest is None else n_features + 1
+        check_stored(centers, "centers", np.float32, (None, width))
+        check_stored(shift, "shift", np.float64, (width,))
+        if longest is not None:
+            check_positive(longest, "longest")
         if len(centers) == 0:
             raise FileError("centers are none, expected at least one")
-        return cls(Centers(centers, shift))
+        return cls(Centers(centers, shift, longest))
 
     def forget(self) -> None:
         """Let go of the centres in whole numbers."""
-        self.centers = Centers(self.centers.centers, self.centers.shift)
+        self.centers = copy(self.centers)
 
     def settings(self) -> Mapping[str, Any]:
         """The centres of the groups."""
-        return {"centers": self.centers.centers, "shift": self.centers.shift}
+        of = self.centers
+        longest = {} if of.longest is None else {"longest": of.longest}
+        return {"centers": of.centers, "shift": of.shift, **longest}
 
     def labels(self, block: Floats) -> NDArray[np.integer]:
         """The group of each row of a block, (b,)."""

@@ -52,6 +52,7 @@ class Kind(ABC):
         *,
         n_bits: int,  # noqa: ARG003
         random_state: int | RandomState | None,  # noqa: ARG003
+        for_products: bool = False,  # noqa: ARG003
     ) -> Self:
         """The kind that suits rows.
 
@@ -61,6 +62,7 @@ class Kind(ABC):
         options : what it was told, of the names in ``options``
         n_bits : of what is kept of a row
         random_state : of what is learnt
+        for_products : whether queries look for large products instead of near rows
         """
         return cls()
 

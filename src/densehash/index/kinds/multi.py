@@ -54,6 +54,7 @@ class Multi(Kind):
         *,
         n_bits: int,
         random_state: int | RandomState | None,  # noqa: ARG003
+        for_products: bool = False,  # noqa: ARG003
     ) -> Multi:
         """Tables: ``n_tables`` of each segment, or as many as suit its rows."""
         return cls._checked(n_bits, options.get("n_tables"))

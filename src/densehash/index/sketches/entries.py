@@ -27,6 +27,7 @@ __all__ = [
     "Blocks",
     "ByRow",
     "Entries",
+    "Lengths",
     "NearCenters",
     "Second",
     "Segment",
@@ -230,6 +231,19 @@ class Segment(NamedTuple):
     scales: Floats | None = None
 
 
+class Lengths(NamedTuple):
+    """How long centres are where queries look for large products; see :class:`Centers`.
+
+    Attributes
+    ----------
+    squares : float32 (g,), squared lengths of the centres, with the feature that is not in them
+    longest : what all rows are brought to by it
+    """
+
+    squares: Floats
+    longest: float
+
+
 @dataclass(frozen=True)
 class SignModel:
     """What all segments of an index share.
@@ -240,6 +254,7 @@ class SignModel:
     centers : float32 (g, d)
     decoder : of all rows
     second : of what it leaves over, or None
+    lengths : of the centres, where groups were made for products, or None
 
     Examples
     --------
@@ -258,6 +273,7 @@ class SignModel:
     centers: Floats
     decoder: Decoder
     second: SecondDecoder | None = None
+    lengths: Lengths | None = None
 
     @classmethod
     def learn(
@@ -387,6 +403,8 @@ class SignModel:
             self.decoder.alpha,
             self.decoder.beta,
         )
+        if self.lengths is not None:
+            searcher.set_lengths(*self.lengths)
         if self.second is not None:
             searcher.set_second(self.second.directions, self.second.numbers, self.second.halves)
         for segment in segments:

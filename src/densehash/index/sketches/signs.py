@@ -30,7 +30,7 @@ from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import entries
 from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.decoder import Decoder
-from densehash.index.sketches.entries import ByRow, Entries, Second, SignModel
+from densehash.index.sketches.entries import ByRow, Entries, Lengths, Second, SignModel
 from densehash.index.sketches.second import SecondDecoder, n_second_bits
 from densehash.index.sketches.sketch import Column, Sketch
 from densehash.index.stored import check_stored
@@ -144,8 +144,9 @@ class Signs(Sketch):
         sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
-            centers, shift = _parts(kind.centers)
+            centers, shift, lengths = _parts(kind.centers)
         else:
+            lengths = None
             labels = np.zeros(len(sample), np.uint32)
             shift = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
             centers = np.zeros((1, len(shift)), np.float32)
@@ -154,6 +155,7 @@ class Signs(Sketch):
             others = entries.second_groups(relative, labels, centers)
             relative, labels = np.tile(relative, (2, 1)), np.concatenate([labels, others])
         model = SignModel.learn(relative, labels, centers, shift, n_bits, metric, random_state)
+        model = replace(model, lengths=lengths)
         if second:
             model = model.with_second(relative, labels, n_second_bits(n_bits, relative.shape[1]))
         return cls(model, n_copies, scaled=scaled)
@@ -232,9 +234,9 @@ class Signs(Sketch):
         check_bits(n_bits)
         shift = stored["shift"]
         check_stored(shift, "shift", np.float32, (d,))
-        centers = np.zeros((1, d), np.float32)
+        centers, lengths = np.zeros((1, d), np.float32), None
         if isinstance(kind, Grouped):
-            centers, of_kind = _parts(kind.centers)
+            centers, of_kind, lengths = _parts(kind.centers)
             if not np.array_equal(shift, of_kind):
                 raise FileError("the centers and the signs are relative to another shift")
         if not bool(np.isfinite(shift).all() and np.isfinite(centers).all()):
@@ -250,7 +252,7 @@ class Signs(Sketch):
             raise FileError(f"scaled must be true or false, and true of int8 alone, got {scaled!r}")
         if (second is not None) and content["vectors"] is not None:
             raise FileError("an index has vectors or a second sketch, not both")
-        return cls(SignModel(shift, centers, decoder, second), n_copies, scaled=scaled)
+        return cls(SignModel(shift, centers, decoder, second, lengths), n_copies, scaled=scaled)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -642,9 +644,16 @@ def _entries_of(segment: Segment) -> Entries:
     return Entries(*(segment.columns[name] for name in _COLUMNS))
 
 
-def _parts(centers: Centers) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Centres of groups, and what they are relative to."""
-    return np.ascontiguousarray(centers.centers), centers.shift.astype(np.float32)
+def _parts(
+    centers: Centers,
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Lengths | None]:
+    """Centres of groups, what they are relative to, and, for products, how long they are."""
+    relative, shift = np.ascontiguousarray(centers.centers), centers.shift.astype(np.float32)
+    if centers.longest is None:
+        return relative, shift, None
+    whole = relative + shift
+    lengths = Lengths(np.einsum("ij,ij->i", whole, whole), centers.longest)
+    return np.ascontiguousarray(relative[:, :-1]), shift[:-1].copy(), lengths
 
 
 def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
