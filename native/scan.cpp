@@ -6,7 +6,9 @@ namespace {
 // Codes in a block. By tables: so many that the tables' way into the first-level cache is
 // forgotten. One by one: few enough to stay there for the next query.
 constexpr size_t kGroupBlock = 2048;
-constexpr size_t kRowBlock = 4096;
+size_t row_block(size_t bytes) {
+  return std::clamp(32 * 1024 / bytes / kRun * kRun, 4 * kRun, 64 * kRun);
+}
 // Tables of a batch: most of a second-level cache.
 constexpr size_t kTableBytes = 768 * 1024;
 constexpr size_t kMostQueries = 256;
@@ -40,9 +42,9 @@ void fill_table(const uint8_t* const* queries, size_t entry, size_t part_bytes, 
   }
 }
 
-// From so many queries on, a group's tables take less time than half a group and rows, and those of
-// half a group less than rows: the largest such numbers of 64, 128, 256 and 512 bits (NEON).
-constexpr size_t kFewestOfWhole = 47, kFewestOfHalf = 27;
+// So many queries of a group take less time by its tables than otherwise, at 64 to 512 bits on NEON:
+// half a group as long as 21 to 27 queries one by one, a whole one 15 to 19 queries longer.
+constexpr size_t kFewestOfHalf = 27, kFewestOfWhole = kGroup / 2 + 15;
 
 }  // namespace
 
@@ -120,7 +122,7 @@ void Batch::fill_tables(const Groups& groups) {
 Scan::Scan(const Batch& batch, Control& control, size_t worker)
     : batch_(batch), control_(control), worker_(worker), fits_byte_(batch.bits() < 255) {
   const bool by_tables = batch.whole_.count + batch.half_.count > 0;
-  block_ = by_tables ? kGroupBlock : kRowBlock;
+  block_ = by_tables ? kGroupBlock : row_block(batch.queries_.bytes);
   const size_t entries = block_ * (by_tables ? kGroup : 1);
   tile_.resize(entries * (fits_byte_ ? 1 : 2) / sizeof(CacheLine));
   runs_.resize(entries / kRun);
