@@ -1,11 +1,13 @@
 """How fast the Hamming search is, against named peers; each row is measured in one run.
 
-    python bench/hamming.py [--quick] [--markdown] [--json FILE]
+    python bench/hamming.py [--quick] [--busy] [--markdown] [--json FILE]
 
 A million codes, k = 100 unless the row says otherwise. The contestants of a row take turns and
 the best time of each counts. What every peer found is compared with ours. A number under a
 peer's name says how many times as long as densehash it took for a pair of a code and a query;
 "limit" is a bare loop that only xors, counts bits and adds (limit.cpp), which may be beaten.
+On a machine that has other work, --busy measures processor time, and random codes on one thread
+only.
 
 Codes learned from real vectors need a folder with sift.npy, uint8 of shape (n, 128): the folder
 named by DENSEHASH_DATA, or ../shared/data beside the checkout.
@@ -19,6 +21,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -105,6 +108,11 @@ def small_calls(queries: Codes, size: int) -> list[Codes]:
 
 
 # Rows
+
+
+def rows_of_one_thread(n: int) -> Iterator[Row]:
+    for n_bits in WIDTHS:
+        yield from (row for row in rows_of_width(n, n_bits) if row.n_threads == 1)
 
 
 def all_rows(n: int, data: Path | None) -> Iterator[Row]:
@@ -249,6 +257,7 @@ def caption() -> str:
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Hamming search against its peers.")
     parser.add_argument("--quick", action="store_true", help="100,000 codes, fewer repetitions")
+    parser.add_argument("--busy", action="store_true", help="processor time, one thread only")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", metavar="FILE", help="write the records there; - prints them")
     return parser.parse_args()
@@ -268,9 +277,11 @@ def main() -> None:
     n, repetitions, budget_s = (100_000, 3, 0.5) if asked.quick else (1_000_000, 9, 2.5)
     peers = [peer.name for peer in PEERS]
     results = []
-    for row in all_rows(n, data_folder()):
+    rows = rows_of_one_thread(n) if asked.busy else all_rows(n, data_folder())
+    clock = time.process_time if asked.busy else time.perf_counter
+    for row in rows:
         with notes.status(f"{row.work}, {row.n_bits} bits, {row.n_threads} thread(s)"):
-            results.append(measure(row, repetitions, budget_s))
+            results.append(measure(row, repetitions, budget_s, clock))
     if asked.json:
         write_json(asked.json, n, results)
     if asked.json == "-":
