@@ -1,11 +1,13 @@
 """How fast the Hamming search is, against named peers; each row is measured in one run.
 
-    python bench/hamming.py [--quick] [--markdown] [--json FILE]
+    python bench/hamming.py [--quick] [--busy] [--markdown] [--json FILE]
 
 A million codes, k = 100 unless the row says otherwise. The contestants of a row take turns and
 the best time of each counts. What every peer found is compared with ours. A number under a
 peer's name says how many times as long as densehash it took for a pair of a code and a query;
 "limit" is a bare loop that only xors, counts bits and adds (limit.cpp), which may be beaten.
+On a machine that has other work, --busy measures processor time, and random codes on one thread
+only.
 
 Codes learned from real vectors need a folder with sift.npy, uint8 of shape (n, 128): the folder
 named by DENSEHASH_DATA, or ../shared/data beside the checkout.
@@ -19,6 +21,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -44,7 +47,8 @@ from densehash import ITQ, LSH, hamming
 
 K = 100
 CALL = 256  # queries in one call
-SINGLE = 32  # queries asked one a call
+SMALL_CALLS = (1, 8, 32)  # queries in one call
+ASKED = 32  # queries, in small calls
 WIDTHS = (64, 128, 256, 512)
 FASTER_THAN_FAISS = {64: 6.0, 128: 4.0, 256: 3.0, 512: 3.0}
 
@@ -84,7 +88,7 @@ def entered(
 
 
 def some_of(calls: list[Codes], one_in: int) -> list[Codes]:
-    """One query in so many: of the one call, or of the calls of one query each."""
+    """One query in so many: of the one call, or in the first of several calls."""
     if len(calls) > 1:
         return calls[: -(-len(calls) // one_in)]
     return [calls[0][: -(-len(calls[0]) // one_in)]]
@@ -99,11 +103,16 @@ def renamed(contestant: Contestant, name: str) -> Contestant:
     return Contestant(name, contestant.work, contestant.items)
 
 
-def one_a_call(queries: Codes) -> list[Codes]:
-    return [query[None] for query in queries[:SINGLE]]
+def small_calls(queries: Codes, size: int) -> list[Codes]:
+    return [queries[first : first + size] for first in range(0, ASKED, size)]
 
 
 # Rows
+
+
+def rows_of_one_thread(n: int) -> Iterator[Row]:
+    for n_bits in WIDTHS:
+        yield from (row for row in rows_of_width(n, n_bits) if row.n_threads == 1)
 
 
 def all_rows(n: int, data: Path | None) -> Iterator[Row]:
@@ -132,9 +141,11 @@ def rows_of_width(n: int, n_bits: int) -> Iterator[Row]:
     two.append(renamed(one[0], "one thread"))
     yield Row(work, n_bits, 2, two, (Requirement("one thread", 1.7),))
 
-    singly = contestants([OURS, *PEERS], one_a_call(queries), codes)
-    needs_singly = (Requirement("faiss", 2),) if n_bits == 64 else ()
-    yield Row("1 query a call", n_bits, 1, singly, needs_singly, n_calls=SINGLE)
+    for size in SMALL_CALLS:
+        calls = small_calls(queries, size)
+        few = contestants([OURS, *PEERS], calls, codes)
+        work = "1 query a call" if size == 1 else f"{size} queries a call"
+        yield Row(work, n_bits, 1, few, (Requirement("faiss", 2),), n_calls=len(calls))
 
 
 def histogram_rows(n: int) -> Iterator[Row]:
@@ -164,7 +175,7 @@ def rows_of_worst_order(n: int, n_bits: int, k: int) -> Iterator[Row]:
     queries[:, 0] ^= (1 << rng.integers(0, 8, CALL)).astype(np.uint8)  # one bit of difference
     for work, calls in (
         (f"worst order, k = {k}, {CALL} queries a call", [queries]),
-        (f"worst order, k = {k}, 1 query a call", one_a_call(queries)),
+        (f"worst order, k = {k}, 1 query a call", small_calls(queries, 1)),
     ):
         order = contestants([OURS, FAISS], calls, falling, k=k)
         order.append(renamed(contestants([OURS], calls, codes, k=k)[0], "random order"))
@@ -246,6 +257,7 @@ def caption() -> str:
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Hamming search against its peers.")
     parser.add_argument("--quick", action="store_true", help="100,000 codes, fewer repetitions")
+    parser.add_argument("--busy", action="store_true", help="processor time, one thread only")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", metavar="FILE", help="write the records there; - prints them")
     return parser.parse_args()
@@ -265,9 +277,11 @@ def main() -> None:
     n, repetitions, budget_s = (100_000, 3, 0.5) if asked.quick else (1_000_000, 9, 2.5)
     peers = [peer.name for peer in PEERS]
     results = []
-    for row in all_rows(n, data_folder()):
+    rows = rows_of_one_thread(n) if asked.busy else all_rows(n, data_folder())
+    clock = time.process_time if asked.busy else time.perf_counter
+    for row in rows:
         with notes.status(f"{row.work}, {row.n_bits} bits, {row.n_threads} thread(s)"):
-            results.append(measure(row, repetitions, budget_s))
+            results.append(measure(row, repetitions, budget_s, clock))
     if asked.json:
         write_json(asked.json, n, results)
     if asked.json == "-":

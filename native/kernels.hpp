@@ -9,10 +9,9 @@ namespace densehash {
 
 // Distances are compared in runs of this many; a tile is padded to a whole number of runs.
 constexpr size_t kRun = 64;
-// Queries that share a table: a run is one code and all of a group's queries.
+// Queries that share a table, at most: a run is one code and all of a group's queries, or two
+// codes and half a group.
 constexpr size_t kGroup = kRun;
-// An entry of a table: two queries a byte.
-constexpr size_t kEntry = kGroup / 2;
 
 // A run of a tile in which something is below its bound, and where (bit e: entry e of the run).
 struct Run {
@@ -22,7 +21,7 @@ struct Run {
 
 // How one part of a code is cut into fields that are looked up, eight fields a slot:
 // field f is (bytes pick[2f], pick[2f + 1] as uint16) >> shift[f] & mask[f],
-// and its entry lies at that times kEntry, plus base[f], in the tables.
+// and its entry lies at that times the bytes of an entry, plus base[f], in the tables.
 struct FieldSlot {
   uint8_t pick[16];
   uint16_t shift[8];
@@ -38,6 +37,27 @@ constexpr size_t kMaxSlots = kMaxFields / 8;
 struct Cut {
   size_t part_bits;
   size_t pair_bits;  // at most 15
+};
+
+// Many queries at once, by tables (see tables.hpp). Large fields need few lookups, small ones few
+// parts.
+struct GroupKernels {
+  size_t entry;     // bytes: two queries each; 0 where there are no such kernels
+  Cut short_codes;  // up to 64 bits
+  Cut long_codes;
+  // offsets of `count` codes' fields: uint16 (count, fields); writes up to 8 more at the end.
+  void (*expand)(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
+                 size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets);
+  // Distances in a part, set in or added to a tile (count, queries); lookup8 saturates at 255.
+  void (*lookup8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                  bool add, uint8_t* tile);
+  void (*lookup16)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                   bool add, uint16_t* tile);
+  // lookup8 and below8 in one; only the runs that are found are right in the tile.
+  size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+                  bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
+
+  size_t queries() const { return 2 * entry; }
 };
 
 // Sketches of signs lie in blocks: for every four bits, 16 bytes hold those of entry i in the low
@@ -104,21 +124,8 @@ struct Kernels {
   size_t (*below8)(const uint8_t* tile, size_t n_runs, const uint8_t* bounds, Run* runs);
   size_t (*below16)(const uint16_t* tile, size_t n_runs, const uint16_t* bounds, Run* runs);
 
-  // kGroup queries at once, by tables (see tables.hpp); part_bits = 0 where there is no such
-  // kernel. Large fields need few lookups, small ones few parts.
-  Cut short_codes;  // up to 64 bits
-  Cut long_codes;
-  // offsets of `count` codes' fields: uint16 (count, fields); writes up to 8 more at the end.
-  void (*expand)(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
-                 size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets);
-  // Distances in a part, set in or added to a tile (count, kGroup); lookup8 saturates at 255.
-  void (*lookup8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
-                  bool add, uint8_t* tile);
-  void (*lookup16)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
-                   bool add, uint16_t* tile);
-  // lookup8 and below8 in one; only the runs that are found are right in the tile.
-  size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
-                  bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
+  GroupKernels whole;  // for kGroup queries
+  GroupKernels half;   // for half as many, in more than half the time
 
   // Sums what the tables of up to kSignQueries say of the entries of some blocks.
   void (*signs)(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries,

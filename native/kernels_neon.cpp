@@ -6,35 +6,23 @@
 namespace densehash {
 namespace {
 
-// 32 bytes: two registers, loaded by one instruction.
-struct Neon {
-  struct V {
-    uint8x16_t a, b;
-  };
-  static constexpr int kMostFields = 20;  // 128 bits, 13 a pair
+// 16 bytes: one register, for half a group.
+struct NeonHalf {
+  using V = uint8x16_t;
+  static constexpr size_t kEntry = 16;
+  static constexpr int kMostFields = 18;  // 128 bits, 15 a pair
 
-  static V load(const uint8_t* p) {
-    asm("" : "+r"(p));  // one address for both: what the compiler prefers costs two more steps
-    return {vld1q_u8(p), vld1q_u8(p + 16)};
-  }
-  static void store(uint8_t* p, V x) {
-    vst1q_u8(p, x.a);
-    vst1q_u8(p + 16, x.b);
-  }
-  static V add(V x, V y) { return {vaddq_u8(x.a, y.a), vaddq_u8(x.b, y.b)}; }
-  static V add_saturating(V x, V y) { return {vqaddq_u8(x.a, y.a), vqaddq_u8(x.b, y.b)}; }
-  static V high_half(V x) { return {vshrq_n_u8(x.a, 4), vshrq_n_u8(x.b, 4)}; }
-  static V add_high_half(V sum, V x) {
-    return {vsraq_n_u8(sum.a, x.a, 4), vsraq_n_u8(sum.b, x.b, 4)};
-  }
-  static V subtract_16_times(V x, V y) {
-    return {vsubq_u8(x.a, vshlq_n_u8(y.a, 4)), vsubq_u8(x.b, vshlq_n_u8(y.b, 4))};
-  }
-  static V least(V x, V y) { return {vminq_u8(x.a, y.a), vminq_u8(x.b, y.b)}; }
+  static V load(const uint8_t* p) { return vld1q_u8(p); }
+  static V add(V x, V y) { return vaddq_u8(x, y); }
+  static V add_saturating(V x, V y) { return vqaddq_u8(x, y); }
+  static V high_half(V x) { return vshrq_n_u8(x, 4); }
+  static V add_high_half(V sum, V x) { return vsraq_n_u8(sum, x, 4); }
+  static V subtract_16_times(V x, V y) { return vsubq_u8(x, vshlq_n_u8(y, 4)); }
+  static V least(V x, V y) { return vminq_u8(x, y); }
+  static V difference(V x, V y) { return veorq_u8(x, y); }
   // Whether x is not y, or z is not w.
   static bool differ(V x, V y, V z, V w) {
-    return is_any(vorrq_u8(vorrq_u8(veorq_u8(x.a, y.a), veorq_u8(x.b, y.b)),
-                           vorrq_u8(veorq_u8(z.a, w.a), veorq_u8(z.b, w.b))));
+    return is_any(vorrq_u8(difference(x, y), difference(z, w)));
   }
   static bool is_any(uint8x16_t x) {
     return vmaxvq_u32(vreinterpretq_u32_u8(x)) != 0;
@@ -42,15 +30,10 @@ struct Neon {
 
   template <bool ADD>
   static void put(uint8_t* tile, V x) {
-    store(tile, ADD ? add_saturating(x, load(tile)) : x);
+    vst1q_u8(tile, ADD ? add_saturating(x, load(tile)) : x);
   }
   template <bool ADD>
   static void put(uint16_t* tile, V x) {
-    put_16<ADD>(tile, x.a);
-    put_16<ADD>(tile + 16, x.b);
-  }
-  template <bool ADD>
-  static void put_16(uint16_t* tile, uint8x16_t x) {
     uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_high_u8(x);
     if (ADD) low = vaddq_u16(low, vld1q_u16(tile)), high = vaddq_u16(high, vld1q_u16(tile + 8));
     vst1q_u16(tile, low);
@@ -62,12 +45,14 @@ struct Neon {
     int16x8_t shift;  // to the left; right where negative
     uint16x8_t mask, base;
   };
+  template <size_t ENTRY>
   static Slot load_slot(const FieldSlot& slot) {
-    constexpr int kShift = __builtin_ctz(kEntry);
+    constexpr int kShift = __builtin_ctz(ENTRY);
     const int16x8_t right = vreinterpretq_s16_u16(vld1q_u16(slot.shift));
     return {vld1q_u8(slot.pick), vsubq_s16(vdupq_n_s16(kShift), right),
             vshlq_n_u16(vld1q_u16(slot.mask), kShift), vld1q_u16(slot.base)};
   }
+  template <size_t ENTRY>
   static void expand_slot(const uint8_t* part, const Slot& slot, uint16_t* out) {
     const uint16x8_t two = vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(part), slot.pick));
     vst1q_u16(out, vaddq_u16(vandq_u16(vshlq_u16(two, slot.shift), slot.mask), slot.base));
@@ -96,6 +81,42 @@ struct Neon {
     for (int i = 0; i < 4; ++i) v[i] = vandq_u8(quarter_below(p, bounds, i), bits);
     const uint8x16_t sum = vpaddq_u8(vpaddq_u8(v[0], v[1]), vpaddq_u8(v[2], v[3]));
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+  }
+};
+
+// 32 bytes: two registers, loaded by one instruction.
+struct Neon : NeonHalf {
+  using Half = NeonHalf;
+  struct V {
+    uint8x16_t a, b;
+  };
+  static constexpr size_t kEntry = 32;
+  static constexpr int kMostFields = 20;  // 128 bits, 13 a pair
+
+  static V load(const uint8_t* p) {
+    asm("" : "+r"(p));  // one address for both: what the compiler prefers costs two more steps
+    return {vld1q_u8(p), vld1q_u8(p + 16)};
+  }
+  static V add(V x, V y) { return {Half::add(x.a, y.a), Half::add(x.b, y.b)}; }
+  static V add_saturating(V x, V y) {
+    return {Half::add_saturating(x.a, y.a), Half::add_saturating(x.b, y.b)};
+  }
+  static V high_half(V x) { return {Half::high_half(x.a), Half::high_half(x.b)}; }
+  static V add_high_half(V sum, V x) {
+    return {Half::add_high_half(sum.a, x.a), Half::add_high_half(sum.b, x.b)};
+  }
+  static V subtract_16_times(V x, V y) {
+    return {Half::subtract_16_times(x.a, y.a), Half::subtract_16_times(x.b, y.b)};
+  }
+  static V least(V x, V y) { return {Half::least(x.a, y.a), Half::least(x.b, y.b)}; }
+  static bool differ(V x, V y, V z, V w) {
+    return is_any(vorrq_u8(vorrq_u8(difference(x.a, y.a), difference(x.b, y.b)),
+                           vorrq_u8(difference(z.a, w.a), difference(z.b, w.b))));
+  }
+  template <bool ADD, class D>
+  static void put(D* tile, V x) {
+    Half::put<ADD>(tile, x.a);
+    Half::put<ADD>(tile + 16, x.b);
   }
 };
 
@@ -380,12 +401,8 @@ const Kernels& neon_kernels() {
                                       gather,
                                       below<Neon, uint8_t>,
                                       below<Neon, uint16_t>,
-                                      {64, 15},
-                                      {128, 13},
-                                      expand<Neon>,
-                                      lookup<Neon, uint8_t>,
-                                      lookup<Neon, uint16_t>,
-                                      find<Neon>,
+                                      group_kernels<Neon>({64, 15}, {128, 13}),
+                                      group_kernels<NeonHalf>({64, 15}, {128, 15}),
                                       signs_of_queries};
   return kernels;
 }

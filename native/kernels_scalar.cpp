@@ -63,10 +63,6 @@ const Kernels& scalar_kernels() {
                                       below<uint16_t>,
                                       {},
                                       {},
-                                      nullptr,
-                                      nullptr,
-                                      nullptr,
-                                      nullptr,
                                       signs_of_each<signs>};
   return kernels;
 }

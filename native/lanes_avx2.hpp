@@ -10,6 +10,7 @@ namespace {
 
 struct Avx2 {
   using V = __m256i;
+  static constexpr size_t kEntry = 32;
   static constexpr int kMostFields = 11;  // 64 bits, 12 a pair: 22 KB of tables
 
   static V load(const uint8_t* p) {
@@ -56,17 +57,19 @@ struct Avx2 {
   struct Slot {
     __m128i pick, multiply, mask, base;
   };
+  template <size_t ENTRY>
   static Slot load_slot(const FieldSlot& slot) {
     // There is no shift of 16 bits by lanes: to the left by multiplication, then back by 8.
     uint16_t multiply[8];
     for (int f = 0; f < 8; ++f) multiply[f] = static_cast<uint16_t>(256 >> slot.shift[f]);
     return {load_16(slot.pick), load_16(multiply), load_16(slot.mask), load_16(slot.base)};
   }
+  template <size_t ENTRY>
   static void expand_slot(const uint8_t* part, const Slot& slot, uint16_t* out) {
     const __m128i two = _mm_shuffle_epi8(load_16(part), slot.pick);
     const __m128i value =
         _mm_and_si128(_mm_srli_epi16(_mm_mullo_epi16(two, slot.multiply), 8), slot.mask);
-    const __m128i offset = _mm_slli_epi16(value, __builtin_ctz(kEntry));
+    const __m128i offset = _mm_slli_epi16(value, __builtin_ctz(ENTRY));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_add_epi16(offset, slot.base));
   }
 
@@ -96,6 +99,36 @@ struct Avx2 {
       not_below[i] = static_cast<uint32_t>(
           _mm256_movemask_epi8(_mm256_cmpeq_epi8(half_below(p, bounds, i), zero)));
     return ~(static_cast<uint64_t>(not_below[1]) << 32 | not_below[0]);
+  }
+};
+
+// Half a register, for half a group.
+struct Avx2Half : Avx2 {
+  using V = __m128i;
+  static constexpr size_t kEntry = 16;
+  static constexpr int kMostFields = 10;  // 64 bits, 14 a pair: 18 KB of tables
+
+  static V load(const uint8_t* p) { return load_16(p); }
+  static V add(V x, V y) { return _mm_add_epi8(x, y); }
+  static V add_saturating(V x, V y) { return _mm_adds_epu8(x, y); }
+  static V high_half(V x) { return _mm_and_si128(_mm_srli_epi16(x, 4), _mm_set1_epi8(0x0f)); }
+  static V add_high_half(V sum, V x) { return add(sum, high_half(x)); }
+  static V subtract_16_times(V x, V y) {
+    return _mm_sub_epi8(x, _mm_and_si128(_mm_slli_epi16(y, 4), _mm_set1_epi8(-16)));
+  }
+  static V least(V x, V y) { return _mm_min_epu8(x, y); }
+  static bool differ(V x, V y, V z, V w) {
+    const V any = _mm_or_si128(_mm_xor_si128(x, y), _mm_xor_si128(z, w));
+    return !_mm_testz_si128(any, any);
+  }
+
+  template <bool ADD>
+  static void put(uint8_t* tile, V x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(tile), ADD ? add_saturating(x, load(tile)) : x);
+  }
+  template <bool ADD>
+  static void put(uint16_t* tile, V x) {
+    put_16<ADD>(tile, x);
   }
 };
 
@@ -184,7 +217,6 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
 // The kernels of an instruction set that has AVX2 for tables, and its own ways for one query.
 constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
                               decltype(Kernels::row16) row16, decltype(Kernels::count8) count8) {
-  constexpr Cut kCut = {64, 12};
   return {name,
           row8,
           row16,
@@ -192,12 +224,8 @@ constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
           gather,
           below<Avx2, uint8_t>,
           below<Avx2, uint16_t>,
-          kCut,
-          kCut,
-          expand<Avx2>,
-          lookup<Avx2, uint8_t>,
-          lookup<Avx2, uint16_t>,
-          find<Avx2>,
+          group_kernels<Avx2>({64, 12}, {64, 12}),
+          group_kernels<Avx2Half>({64, 14}, {64, 14}),
           signs_of_each<signs_avx2>};
 }
 

@@ -6,7 +6,9 @@ namespace {
 // Codes in a block. By tables: so many that the tables' way into the first-level cache is
 // forgotten. One by one: few enough to stay there for the next query.
 constexpr size_t kGroupBlock = 2048;
-constexpr size_t kRowBlock = 4096;
+size_t row_block(size_t bytes) {
+  return std::clamp(32 * 1024 / bytes / kRun * kRun, 4 * kRun, 64 * kRun);
+}
 // Tables of a batch: most of a second-level cache.
 constexpr size_t kTableBytes = 768 * 1024;
 constexpr size_t kMostQueries = 256;
@@ -20,31 +22,35 @@ unsigned field_of(const uint8_t* part, size_t part_bytes, size_t first, size_t w
 }
 
 // The table of one field. Byte b of entry v holds the distance of v to query b of the group in
-// its low half, and to query b + kEntry in its high half.
-void fill_table(const uint8_t* const* queries, size_t part_bytes, size_t first, size_t width,
-                uint8_t* table) {
-  uint8_t change[8][kEntry];  // what one more bit in v adds to each byte
-  for (size_t b = 0; b < kEntry; ++b) {
+// its low half, and to query b + entry in its high half.
+void fill_table(const uint8_t* const* queries, size_t entry, size_t part_bytes, size_t first,
+                size_t width, uint8_t* table) {
+  uint8_t change[8][kGroup / 2];  // what one more bit in v adds to each byte
+  for (size_t b = 0; b < entry; ++b) {
     const unsigned low = field_of(queries[b], part_bytes, first, width);
-    const unsigned high = field_of(queries[b + kEntry], part_bytes, first, width);
+    const unsigned high = field_of(queries[b + entry], part_bytes, first, width);
     table[b] = static_cast<uint8_t>(__builtin_popcount(low) + 16 * __builtin_popcount(high));
     for (size_t bit = 0; bit < width; ++bit)
       change[bit][b] =
           static_cast<uint8_t>((low >> bit & 1 ? -1 : 1) + (high >> bit & 1 ? -16 : 16));
   }
   for (unsigned v = 1; v < 1u << width; ++v) {
-    const uint8_t* from = table + (v & (v - 1)) * kEntry;  // v without its lowest bit
+    const uint8_t* from = table + (v & (v - 1)) * entry;  // v without its lowest bit
     const uint8_t* by = change[__builtin_ctz(v)];
-    uint8_t* to = table + v * kEntry;
-    for (size_t b = 0; b < kEntry; ++b) to[b] = static_cast<uint8_t>(from[b] + by[b]);
+    uint8_t* to = table + v * entry;
+    for (size_t b = 0; b < entry; ++b) to[b] = static_cast<uint8_t>(from[b] + by[b]);
   }
 }
 
+// So many queries of a group take less time by its tables than otherwise, at 64 to 512 bits on NEON:
+// half a group as long as 21 to 27 queries one by one, a whole one 15 to 19 queries longer.
+constexpr size_t kFewestOfHalf = 27, kFewestOfWhole = kGroup / 2 + 15;
+
 }  // namespace
 
-Layout::Layout(const Kernels& kernels, size_t bytes) {
+Layout::Parts::Parts(const GroupKernels& kernels, size_t bytes) : kernels(kernels) {
+  if (kernels.entry == 0) return;
   const Cut cut = bytes <= 8 ? kernels.short_codes : kernels.long_codes;
-  if (cut.part_bits == 0) return;
   for (size_t first_byte = 0; first_byte < bytes; first_byte += cut.part_bits / 8) {
     Part part{};
     part.first_byte = first_byte;
@@ -66,36 +72,47 @@ Layout::Layout(const Kernels& kernels, size_t bytes) {
       slot.mask[f % 8] = static_cast<uint16_t>((1u << width) - 1);
       slot.base[f % 8] = static_cast<uint16_t>(part.table_bytes);
       part.widths[f] = static_cast<uint8_t>(width);
-      part.table_bytes += kEntry << width;
+      part.table_bytes += kernels.entry << width;
       bit += width;
     }
+    fields += part.fields;
     table_bytes += part.table_bytes;
     parts.push_back(part);
   }
 }
 
 size_t Batch::most_queries(const Layout& layout) {
-  if (layout.parts.empty()) return kMostQueries;
-  return std::clamp<size_t>(kTableBytes / layout.table_bytes, 1, kMostQueries / kGroup) * kGroup;
+  if (layout.whole.parts.empty()) return kMostQueries;
+  const size_t groups = kTableBytes / layout.whole.table_bytes;
+  return std::clamp<size_t>(groups, 1, kMostQueries / kGroup) * kGroup;
 }
 
 Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)
-    : kernels_(kernels), layout_(layout), queries_(queries) {
-  if (layout.parts.empty()) return;
-  n_groups_ = (queries.count + kGroup / 2) / kGroup;  // less than half a group: one by one
-  tables_.resize(n_groups_ * layout.table_bytes / sizeof(CacheLine) + 1);
-  uint8_t* table = reinterpret_cast<uint8_t*>(tables_.data());
-  for (size_t group = 0; group < n_groups_; ++group) {
-    for (const Layout::Part& part : layout.parts) {
+    : kernels_(kernels), queries_(queries), whole_{layout.whole}, half_{layout.half} {
+  if (layout.whole.parts.empty()) return;
+  whole_.count = (queries.count + kGroup - kFewestOfWhole) / kGroup;
+  half_.first_query = whole_.end_query();
+  half_.first_table = whole_.end_table();
+  half_.count = queries.count >= half_.first_query + kFewestOfHalf;
+  tables_.resize(half_.end_table() / sizeof(CacheLine) + 1);
+  fill_tables(whole_);
+  fill_tables(half_);
+}
+
+void Batch::fill_tables(const Groups& groups) {
+  uint8_t* table = reinterpret_cast<uint8_t*>(tables_.data()) + groups.first_table;
+  const size_t entry = groups.layout.kernels.entry;
+  for (size_t group = 0; group < groups.count; ++group) {
+    for (const Layout::Part& part : groups.layout.parts) {
       const uint8_t* of_group[kGroup];
-      for (size_t lane = 0; lane < kGroup; ++lane) {
-        const size_t q = std::min(group * kGroup + lane, queries.count - 1);  // idle lanes: any
-        of_group[lane] = queries.row(q) + part.first_byte;
+      for (size_t lane = 0; lane < groups.queries(); ++lane) {
+        const size_t q = groups.first_query + group * groups.queries() + lane;
+        of_group[lane] = queries_.row(std::min(q, queries_.count - 1)) + part.first_byte;
       }
       size_t first = 0;
       for (size_t f = 0; f < part.fields; ++f) {
-        fill_table(of_group, part.bytes, first, part.widths[f], table);
-        table += kEntry << part.widths[f];
+        fill_table(of_group, entry, part.bytes, first, part.widths[f], table);
+        table += entry << part.widths[f];
         first += part.widths[f];
       }
     }
@@ -104,36 +121,36 @@ Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)
 
 Scan::Scan(const Batch& batch, Control& control, size_t worker)
     : batch_(batch), control_(control), worker_(worker), fits_byte_(batch.bits() < 255) {
-  const bool by_tables = batch.n_groups_ > 0;
-  block_ = by_tables ? kGroupBlock : kRowBlock;
+  const bool by_tables = batch.whole_.count + batch.half_.count > 0;
+  block_ = by_tables ? kGroupBlock : row_block(batch.queries_.bytes);
   const size_t entries = block_ * (by_tables ? kGroup : 1);
   tile_.resize(entries * (fits_byte_ ? 1 : 2) / sizeof(CacheLine));
   runs_.resize(entries / kRun);
   if (by_tables) {
-    size_t fields = 0;
-    for (const Layout::Part& part : layout().parts) fields += part.fields;
+    const size_t fields = std::max(batch.whole_.layout.fields, batch.half_.layout.fields);
     offsets_.resize(block_ * fields + 8);  // expand writes eight at a time
   }
 }
 
-const uint16_t* Scan::part_offsets(size_t part) const {
+const uint16_t* Scan::part_offsets(const Groups& groups, size_t part) const {
   size_t fields = 0;
-  for (size_t p = 0; p < part; ++p) fields += layout().parts[p].fields;
+  for (size_t p = 0; p < part; ++p) fields += groups.layout.parts[p].fields;
   return offsets_.data() + block_ * fields;
 }
 
-const uint8_t* Scan::part_table(size_t group, size_t part) const {
-  size_t bytes = group * layout().table_bytes;
-  for (size_t p = 0; p < part; ++p) bytes += layout().parts[p].table_bytes;
+const uint8_t* Scan::part_table(const Groups& groups, size_t group, size_t part) const {
+  size_t bytes = groups.first_table + group * groups.layout.table_bytes;
+  for (size_t p = 0; p < part; ++p) bytes += groups.layout.parts[p].table_bytes;
   return reinterpret_cast<const uint8_t*>(batch_.tables_.data()) + bytes;
 }
 
-void Scan::expand(const uint8_t* codes, size_t count) {
+void Scan::expand(const Groups& groups, const uint8_t* codes, size_t count) {
   // In order: what a part writes too much is overwritten by the next.
-  for (size_t p = 0; p < n_parts(); ++p) {
-    const Layout::Part& part = layout().parts[p];
-    batch_.kernels_.expand(codes, batch_.queries_.bytes, part.first_byte, part.bytes, count,
-                           part.slots, part.fields, const_cast<uint16_t*>(part_offsets(p)));
+  for (size_t p = 0; p < groups.layout.parts.size(); ++p) {
+    const Layout::Part& part = groups.layout.parts[p];
+    groups.layout.kernels.expand(codes, batch_.queries_.bytes, part.first_byte, part.bytes, count,
+                                 part.slots, part.fields,
+                                 const_cast<uint16_t*>(part_offsets(groups, p)));
   }
 }
 

@@ -29,7 +29,7 @@ struct Codes {
 template <class D>
 struct Tile {
   const D* distances;
-  size_t lanes;  // 1 or kGroup
+  size_t lanes;  // 1, or the queries of a group
   size_t first_query, n_queries;
   size_t first_code, count;
 
@@ -43,11 +43,19 @@ struct Layout {
     uint8_t widths[kMaxFields];  // of the fields, in bits
     FieldSlot slots[kMaxSlots];
   };
+  struct Parts {
+    Parts(const GroupKernels& kernels, size_t bytes);
 
-  Layout(const Kernels& kernels, size_t bytes);
+    const GroupKernels& kernels;
+    std::vector<Part> parts;  // none where there are no such kernels
+    size_t fields = 0;        // of all parts
+    size_t table_bytes = 0;   // of all parts, for one group of queries
+  };
 
-  std::vector<Part> parts;
-  size_t table_bytes = 0;  // of all parts, for one group of queries
+  Layout(const Kernels& kernels, size_t bytes)
+      : whole(kernels.whole, bytes), half(kernels.half, bytes) {}
+
+  Parts whole, half;
 };
 
 // Memory for bytes or for words of 16 bits.
@@ -68,10 +76,21 @@ class Batch {
 
  private:
   friend class Scan;
+  // Groups of one size, looked up by tables.
+  struct Groups {
+    const Layout::Parts& layout;
+    size_t first_query = 0, count = 0;
+    size_t first_table = 0;  // in bytes
+
+    size_t queries() const { return layout.kernels.queries(); }
+    size_t end_query() const { return first_query + count * queries(); }
+    size_t end_table() const { return first_table + count * layout.table_bytes; }
+  };
+  void fill_tables(const Groups& groups);
+
   const Kernels& kernels_;
-  const Layout& layout_;
   Codes queries_;
-  size_t n_groups_ = 0;            // looked up by tables; the queries after them one by one
+  Groups whole_, half_;            // the queries after them are compared one by one
   std::vector<CacheLine> tables_;  // bytes, group by group, part by part
 };
 
@@ -86,33 +105,14 @@ class Scan {
   template <class Visit>
   void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
     const Kernels& kernels = batch_.kernels_;
-    for_blocks(codes, begin, end, [&](size_t first, size_t count) {
-      for (size_t group = 0; group < batch_.n_groups_; ++group) {
-        const size_t last = n_parts() - 1;
-        uint16_t bounds[kRun] = {};
-        const Tile<uint8_t> tile = group_tile(tile8(), group, first, count);
-        size_t most = 0;
-        for (size_t lane = 0; lane < tile.n_queries; ++lane) {
-          const size_t bound = visit.bound(tile.first_query + lane);
-          bounds[lane] = static_cast<uint16_t>(bound);
-          most = std::max(most, bound);
-        }
-        // Below a bound that fits, distances in bytes are right even where others saturate.
-        if (most <= 255) {
-          uint8_t narrow[kRun];
-          std::copy_n(bounds, kRun, narrow);
-          look_up(kernels.lookup8, group, count, last, tile8());
-          report(tile, kernels.find8(part_offsets(last), layout().parts[last].fields, count,
-                                     part_table(group, last), last > 0, tile8(), narrow,
-                                     runs_.data()),
-                 visit);
-        } else {
-          look_up(kernels.lookup16, group, count, n_parts(), tile16());
-          const Tile<uint16_t> wide = group_tile(tile16(), group, first, count);
-          report(wide, kernels.below16(tile16(), wide.n_runs(), bounds, runs_.data()), visit);
-        }
+    for_blocks(begin, end, [&](size_t first, size_t count) {
+      for (const Groups* groups : {&batch_.whole_, &batch_.half_}) {
+        if (groups->count == 0) continue;
+        expand(*groups, codes.row(first), count);
+        for (size_t group = 0; group < groups->count; ++group)
+          visit_group(*groups, group, first, count, visit);
       }
-      for (size_t q = batch_.n_groups_ * kGroup; q < batch_.n_queries(); ++q) {
+      for (size_t q = batch_.half_.end_query(); q < batch_.n_queries(); ++q) {
         const size_t bound = visit.bound(q);
         if (fits_byte_) {
           const auto tile = row_tile(kernels.row8, codes, q, first, count, tile8());
@@ -130,38 +130,69 @@ class Scan {
   }
 
  private:
-  const Layout& layout() const { return batch_.layout_; }
-  size_t n_parts() const { return layout().parts.size(); }
+  using Groups = Batch::Groups;
 
   template <class Block>
-  void for_blocks(const Codes& codes, size_t begin, size_t end, Block&& block) {
+  void for_blocks(size_t begin, size_t end, Block&& block) {
     size_t count;
     for (size_t first = begin; first < end; first += count) {
       control_.poll(worker_);
       count = std::min(growing_, end - first);
-      if (batch_.n_groups_ > 0) expand(codes.row(first), count);
       block(first, count);
       growing_ = std::min(2 * growing_, block_);
     }
   }
 
+  template <class Visit>
+  void visit_group(const Groups& groups, size_t group, size_t first, size_t count, Visit& visit) {
+    const GroupKernels& kernels = groups.layout.kernels;
+    const size_t n_parts = groups.layout.parts.size(), last = n_parts - 1;
+    uint16_t bounds[kRun] = {};
+    const Tile<uint8_t> tile = group_tile(tile8(), groups, group, first, count);
+    size_t most = 0;
+    for (size_t lane = 0; lane < tile.n_queries; ++lane) {
+      const size_t bound = visit.bound(tile.first_query + lane);
+      for (size_t entry = lane; entry < kRun; entry += tile.lanes)
+        bounds[entry] = static_cast<uint16_t>(bound);
+      most = std::max(most, bound);
+    }
+    // Below a bound that fits, distances in bytes are right even where others saturate.
+    if (most <= 255) {
+      uint8_t narrow[kRun];
+      std::copy_n(bounds, kRun, narrow);
+      look_up(kernels.lookup8, groups, group, count, last, tile8());
+      report(tile,
+             kernels.find8(part_offsets(groups, last), groups.layout.parts[last].fields, count,
+                           part_table(groups, group, last), last > 0, tile8(), narrow,
+                           runs_.data()),
+             visit);
+    } else {
+      look_up(kernels.lookup16, groups, group, count, n_parts, tile16());
+      const Tile<uint16_t> wide = group_tile(tile16(), groups, group, first, count);
+      report(wide, batch_.kernels_.below16(tile16(), wide.n_runs(), bounds, runs_.data()), visit);
+    }
+  }
+
   // Cuts a block's codes into the offsets of their fields.
-  void expand(const uint8_t* codes, size_t count);
-  const uint16_t* part_offsets(size_t part) const;
-  const uint8_t* part_table(size_t group, size_t part) const;
+  void expand(const Groups& groups, const uint8_t* codes, size_t count);
+  const uint16_t* part_offsets(const Groups& groups, size_t part) const;
+  const uint8_t* part_table(const Groups& groups, size_t group, size_t part) const;
 
   // Distances of a group in the first parts of the codes.
   template <class Lookup, class D>
-  void look_up(Lookup lookup, size_t group, size_t count, size_t parts, D* tile) {
+  void look_up(Lookup lookup, const Groups& groups, size_t group, size_t count, size_t parts,
+               D* tile) {
     for (size_t p = 0; p < parts; ++p)
-      lookup(part_offsets(p), layout().parts[p].fields, count, part_table(group, p), p > 0, tile);
+      lookup(part_offsets(groups, p), groups.layout.parts[p].fields, count,
+             part_table(groups, group, p), p > 0, tile);
   }
 
   template <class D>
-  Tile<D> group_tile(const D* tile, size_t group, size_t first, size_t count) const {
-    const size_t first_query = group * kGroup;
-    const size_t n = std::min(kGroup, batch_.n_queries() - first_query);
-    return {tile, kGroup, first_query, n, first, count};
+  Tile<D> group_tile(const D* tile, const Groups& groups, size_t group, size_t first,
+                     size_t count) const {
+    const size_t first_query = groups.first_query + group * groups.queries();
+    const size_t n = std::min(groups.queries(), batch_.n_queries() - first_query);
+    return {tile, groups.queries(), first_query, n, first, count};
   }
 
   template <class Row, class D>

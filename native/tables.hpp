@@ -2,8 +2,8 @@
 //
 // A code is cut into fields of six to eight bits. For a group of queries and every value that a
 // field can take, a table holds the field's distances to all queries of the group: one byte
-// serves two queries, one in its low and one in its high four bits, and one vector a whole
-// group. So a code costs a load and an add for each field and *group*, where xor and popcount
+// serves two queries, one in its low and one in its high four bits, and one vector (`Lanes`) a
+// whole group or half of one. So a code costs a load and an add for each field and *group*, where xor and popcount
 // would cost three instructions for each word and *query*.
 //
 // Two fields have at most 15 bits together: their sum still fits four bits. Beyond two, `sum`
@@ -18,6 +18,9 @@
 
 namespace densehash {
 namespace {
+
+template <class Lanes>
+constexpr size_t kQueriesOf = 2 * Lanes::kEntry;
 
 // A code's distances to a group: of the queries in the low halves, and of those in the high.
 template <class V>
@@ -50,7 +53,7 @@ template <class Lanes, int FIELDS, class D, bool ADD>
 inline void lookup_code(const uint16_t* offsets, const uint8_t* tables, D* tile) {
   const auto distances = sum_fields<Lanes, FIELDS>(offsets, tables);
   Lanes::template put<ADD>(tile, distances.low);
-  Lanes::template put<ADD>(tile + kEntry, distances.high);
+  Lanes::template put<ADD>(tile + Lanes::kEntry, distances.high);
 }
 
 // Not inlined: the compiler allocates registers badly for all numbers of fields in one function.
@@ -58,19 +61,24 @@ template <class Lanes, int FIELDS, class D, bool ADD>
 __attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t count,
                                              const uint8_t* tables, D* tile) {
   for (size_t i = 0; i < count; ++i)
-    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, tables, tile + i * kGroup);
+    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, tables,
+                                       tile + i * kQueriesOf<Lanes>);
 }
 
-// Looks up codes [begin, end) and notes those below a bound.
+// Looks up codes [begin, end), from the beginning of a run on, and notes the runs with one below
+// a bound.
 template <class Lanes, int FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t begin, size_t end,
                                              const uint8_t* tables, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
+  constexpr size_t kCodes = kRun / kQueriesOf<Lanes>;  // in a run
   size_t found = 0;
-  for (size_t i = begin; i < end; ++i) {
-    lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + i * FIELDS, tables, tile + i * kGroup);
-    const uint64_t mask = Lanes::mask_below(tile + i * kGroup, bounds);
-    if (mask != 0) runs[found++] = {static_cast<uint32_t>(i), mask};
+  for (size_t i = begin; i < end; i += kCodes) {
+    for (size_t j = i; j < i + kCodes && j < end; ++j)
+      lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + j * FIELDS, tables,
+                                               tile + j * kQueriesOf<Lanes>);
+    const uint64_t mask = Lanes::mask_below(tile + i * kQueriesOf<Lanes>, bounds);
+    if (mask != 0) runs[found++] = {static_cast<uint32_t>(i / kCodes), mask};
   }
   return found;
 }
@@ -81,7 +89,7 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
                                              const uint8_t* tables, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
   using V = typename Lanes::V;
-  const V low_bounds = Lanes::load(bounds), high_bounds = Lanes::load(bounds + kEntry);
+  const V low_bounds = Lanes::load(bounds), high_bounds = Lanes::load(bounds + Lanes::kEntry);
   size_t found = 0, i = 0;
   for (; i + 4 <= count; i += 4) {
     V low = low_bounds, high = high_bounds;  // the least of the four and the bounds
@@ -89,9 +97,10 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
     for (size_t j = i; j < i + 4; ++j) {
       auto distances = sum_fields<Lanes, FIELDS>(offsets + j * FIELDS, tables);
       if (ADD) {
-        distances.low = Lanes::add_saturating(distances.low, Lanes::load(tile + j * kGroup));
+        const uint8_t* before = tile + j * kQueriesOf<Lanes>;
+        distances.low = Lanes::add_saturating(distances.low, Lanes::load(before));
         distances.high =
-            Lanes::add_saturating(distances.high, Lanes::load(tile + j * kGroup + kEntry));
+            Lanes::add_saturating(distances.high, Lanes::load(before + Lanes::kEntry));
       }
       low = Lanes::least(low, distances.low);
       high = Lanes::least(high, distances.high);
@@ -148,7 +157,7 @@ template <class Lanes, size_t SLOTS>
 void expand_slots(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
                   size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets) {
   typename Lanes::Slot cut[SLOTS];
-  for (size_t s = 0; s < SLOTS; ++s) cut[s] = Lanes::load_slot(slots[s]);
+  for (size_t s = 0; s < SLOTS; ++s) cut[s] = Lanes::template load_slot<Lanes::kEntry>(slots[s]);
   const uint8_t* end = codes + bytes * count;
   for (size_t i = 0; i < count; ++i, offsets += fields) {
     const uint8_t* part = codes + i * bytes + first_byte;
@@ -158,7 +167,8 @@ void expand_slots(const uint8_t* codes, size_t bytes, size_t first_byte, size_t 
       part = copy;
     }
     // The last slot may overrun into the next code's offsets, which are written after it.
-    for (size_t s = 0; s < SLOTS; ++s) Lanes::expand_slot(part, cut[s], offsets + 8 * s);
+    for (size_t s = 0; s < SLOTS; ++s)
+      Lanes::template expand_slot<Lanes::kEntry>(part, cut[s], offsets + 8 * s);
   }
 }
 
@@ -170,6 +180,14 @@ void expand(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_b
                           : fields <= 16 ? expand_slots<Lanes, 2>
                                          : expand_slots<Lanes, 3>;
   expand_all(codes, bytes, first_byte, part_bytes, count, slots, fields, offsets);
+}
+
+template <class Lanes>
+constexpr GroupKernels group_kernels(Cut short_codes, Cut long_codes) {
+  return {Lanes::kEntry,          short_codes,
+          long_codes,             expand<Lanes>,
+          lookup<Lanes, uint8_t>, lookup<Lanes, uint16_t>,
+          find<Lanes>};
 }
 
 // As in find_fields: four runs are asked at once before any is looked at.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
-from hamming_cases import SHAPES, WIDTHS, check, forced, make
+from hamming_cases import SHAPES, WIDTHS, check, forced, make, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Codes
@@ -134,7 +134,7 @@ def test_histogram_has_a_column_for_each_distance_of_n_bits(n_bits: int) -> None
 
 @pytest.mark.parametrize("width", [*range(1, 35), 47, 48, 49, 63, 64, 65, 127, 128, 129, 511, 512])
 def test_every_number_of_bytes(width: int) -> None:
-    for q, n in ((1, 33), (9, 130), (70, 17)):
+    for q, n in ((1, 33), (9, 130), (40, 35), (70, 17)):
         queries, codes = make("ramp", q, n, 8 * width, seed=width)
         check(hamming.top_k, reference.top_k(queries, codes, 20), queries, codes, 20)
         check(hamming.distances, reference.distances(queries, codes), queries, codes)
@@ -142,6 +142,24 @@ def test_every_number_of_bytes(width: int) -> None:
         check(hamming.histogram, expected, queries, codes)
         near = reference.within(queries, codes, 4 * width)
         check(hamming.within, near, queries, codes, 4 * width)
+
+
+# How many queries a call has decides how they are compared: one by one, by tables of 32 or of 64.
+@pytest.mark.parametrize("n_bits", [64, 72, 128, 256, 512, 520])
+@pytest.mark.parametrize("shape", ["pool", "far", "falling"])  # ties; above 255; bounds that fall
+def test_every_number_of_queries(shape: str, n_bits: int) -> None:
+    queries, codes = make(shape, 100, 301, n_bits, seed=n_bits)
+    found, order = reference.top_k(queries, codes, 20)
+    limits, near, at = reference.within(queries, codes, n_bits // 3)
+    for name in hamming.instruction_sets():
+        with forced(name):
+            for q in range(1, 101):
+                answer = hamming.top_k(queries[:q], codes, 20, n_threads=1)
+                assert same(answer, (found[:q], order[:q])), f"{name}, {q} queries"
+                inside = hamming.within(queries[:q], codes, n_bits // 3, n_threads=1)
+                upto = limits[q]
+                expected = (limits[: q + 1], near[:upto], at[:upto])
+                assert same(inside, expected), f"{name}, {q} queries"
 
 
 BIG = [  # enough work for several threads, and more than one batch of queries

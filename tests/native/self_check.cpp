@@ -230,7 +230,8 @@ int main(int n_arguments, char** arguments) {
                                50, 64, 65, 100, 125, 256, 512})
       for (const Case c : {Case{bytes, 1, 700, 10, 1}, Case{bytes, 3, 17, 20, 2},
                            Case{bytes, 33, 130, 130, 1}, Case{bytes, 64, 2060, 5, 2},
-                           Case{bytes, 70, 1025, 100, 3}, Case{bytes, 33, 2500, 2400, 2}}) {
+                           Case{bytes, 70, 1025, 100, 3}, Case{bytes, 33, 2500, 2400, 2},
+                           Case{bytes, 92, 259, 30, 1}}) {
         if (check_one(c)) {
           ++passed;
         } else {
