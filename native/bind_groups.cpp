@@ -1,7 +1,8 @@
 // densehash.index.native
+#include "binding.hpp"
+
 #include <nanobind/stl/optional.h>
 
-#include "binding.hpp"
 #include "groups.hpp"
 #include "rerank.hpp"
 

@@ -1,8 +1,9 @@
 // densehash.index.sketches
+#include "binding.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
-#include "binding.hpp"
 #include "signs.hpp"
 #include "whole.hpp"
 
