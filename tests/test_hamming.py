@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -214,10 +215,15 @@ def test_histogram_of_many_codes(width: int) -> None:
     check(hamming.histogram, expected, queries, codes, relevant)
 
 
+@cache
+def hundred_thousand() -> tuple[Codes, Codes]:
+    return make("random", 2, 100_000, 64, seed=5)
+
+
 @given(data=st.data())
 @few
 def test_relevant_positions_that_nearly_rise(data: st.DataObject) -> None:
-    queries, codes = make("random", 2, 100_000, 64, seed=5)
+    queries, codes = hundred_thousand()
     positions = np.sort(np.random.default_rng(6).integers(0, 100_000, (2, 200)), axis=1)
     for row in positions:  # any two of them change places
         one, two = data.draw(st.tuples(st.integers(0, 199), st.integers(0, 199)))

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from index_cases import KINDS, build, every_kind, everywhere, no_fsync, rows, same
 from index_children import MOVED, Server, look, move, moved, start_moving
+from soak import SOAK
 
 from densehash.index import Index
 
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
 HANG = 120.0
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 @posix
 @every_kind
 def test_readers_see_what_was_published(kind: str, server: Server, tmp_path: Path) -> None:
-    seconds = {"flat": 5, "grouped": 2, "multi": 2}[kind] * SOAK
+    seconds = {"flat": 3, "grouped": 2, "multi": 2}[kind] * SOAK
     (*seen, published), status = server.run("readers", kind, tmp_path / "a", 8, seconds)
     assert status == 0
     assert len(seen) == 8
