@@ -23,6 +23,9 @@ PARALLEL := --numprocesses auto --dist worksteal
 beside_types = @mkdir -p build; $(BIN)/mypy >build/mypy.txt 2>&1 & types=$$!; echo '$(1)'; \
   $(1); tests=$$?; wait $$types; types=$$?; echo $(BIN)/mypy; cat build/mypy.txt; exit $$((tests | types))
 
+# Containers set it; the many processes that tests start would compile the package each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
@@ -180,8 +183,7 @@ $(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made:
 	@$(PYTHON) -m venv --clear $(@D) || { rm -rf $(@D); \
 	  echo "$(PYTHON) could not make a virtual environment." >&2; \
 	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(PIP_INSTALL) --upgrade pip
-	$(PIP_INSTALL) $(BUILD_REQUIRES)
+	$(PIP_INSTALL) --upgrade pip $(BUILD_REQUIRES)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made $(SOURCES)
