@@ -153,12 +153,12 @@ def mutate(path: str, seed: int, count: int, *, say: Callable[[Any], None]) -> N
 
 
 def lie(path: str, every: int, *, say: Callable[[Any], None]) -> None:
-    """Manifests with a right checksum that say what cannot be; all, or every second, or third."""
+    """Manifests with a right checksum that say what cannot be: all, or every third."""
     folder = Path(path)
     _bound_memory()
     whole = (folder / MANIFEST).read_bytes()
     found = {"opened": 0, "refused": 0}
-    for number, (what, tree) in enumerate(islice(_lies(json.loads(whole)), 0, None, every)):
+    for number, (what, tree) in islice(enumerate(_lies(json.loads(whole))), 0, None, every):
         say(f"{number} {what}")
         (folder / MANIFEST).write_bytes(signed(tree))
         try:

@@ -298,7 +298,7 @@ def test_manifests_that_lie(
 ) -> None:
     path = in_memory / "a"
     saved(kind, path, "string" if kind == "flat" else "int64", monkeypatch, mapped=True)
-    every = 2 if SOAK == 1 else 1
+    every = 3 if SOAK == 1 else 1  # each question is asked of some: they are eight
     said, status = server.run("lie", path, every)
     assert status == 0, f"died at {said[-1]}"
     assert said[-1]["refused"] > 1000 / every
