@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 @posix
 @every_kind
 def test_readers_see_what_was_published(kind: str, server: Server, tmp_path: Path) -> None:
-    seconds = {"flat": 3, "grouped": 2, "multi": 2}[kind] * SOAK
+    seconds = {"flat": 5, "grouped": 2, "multi": 2}[kind] * SOAK
     (*seen, published), status = server.run("readers", kind, tmp_path / "a", 8, seconds)
     assert status == 0
     assert len(seen) == 8
