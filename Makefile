@@ -18,6 +18,14 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 # Tests on all cores; one takes over what another has not begun.
 PARALLEL := --numprocesses auto --dist worksteal
 
+# Types are checked while tests run, which leave a core idle now and then. What mypy says comes
+# last, where it is seen; what fails, fails all.
+beside_types = @mkdir -p build; $(BIN)/mypy >build/mypy.txt 2>&1 & types=$$!; echo '$(1)'; \
+  $(1); tests=$$?; wait $$types; types=$$?; echo $(BIN)/mypy; cat build/mypy.txt; exit $$((tests | types))
+
+# Containers set it; the many processes that tests start would compile the package each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
@@ -31,20 +39,18 @@ demo: $(VENV)/.installed-paper ## every figure of the paper, small, on built-in 
 test: $(VENV)/.installed-test ## lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(call beside_types,$(BIN)/python -m pytest $(PARALLEL))
 
 check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
+	$(call beside_types,$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow")
 
 # About half an hour on two cores; docs/reliability.md says what it tries.
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long
 	DENSEHASH_SOAK=10 $(BIN)/python -m pytest \
 	  tests/test_index_stateful.py tests/test_index_crash.py tests/test_index_processes.py \
-	  tests/test_index_disk.py tests/test_index_stress.py
+	  tests/test_index_disk.py tests/test_index_stress.py tests/test_store_attack.py tests/test_index.py
 
 bench: bench-hamming bench-hashers ## benchmarks of speed and memory
 
@@ -177,17 +183,25 @@ $(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made:
 	@$(PYTHON) -m venv --clear $(@D) || { rm -rf $(@D); \
 	  echo "$(PYTHON) could not make a virtual environment." >&2; \
 	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(PIP_INSTALL) --upgrade pip
-	$(PIP_INSTALL) $(BUILD_REQUIRES)
+	$(PIP_INSTALL) --upgrade pip $(BUILD_REQUIRES)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made $(SOURCES)
 	$(INSTALL) .
 	@touch $@
 
-# .installed-test, .installed-bench: the package with one extra.
+# .installed-test, .installed-bench: the package with one extra. pip would compile with all cores
+# and then unpack the rest with one; here both go on at the same time. At first the package is
+# installed without native code, for what it needs; the wheel with it takes its place.
 $(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
-	$(INSTALL) ".[$*]"
+	@rm -rf build/editable-$*; mkdir -p build
+	PATH="$(abspath $(@D)/bin):$$PATH" $(@D)/bin/python -c \
+	  'from scikit_build_core.build import build_editable; build_editable("build/editable-$*")' \
+	  >build/native.txt 2>&1 & native=$$!; \
+	$(INSTALL) ".[$*]" \
+	  --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3; others=$$?; \
+	wait $$native || { cat build/native.txt; exit 1; }; exit $$others
+	$(PIP_INSTALL) --no-deps --force-reinstall build/editable-$*/*.whl
 	@touch $@
 
 # hnswlib comes as source, whose build needs what stands here.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import reference
 from hamming_cases import SHAPES, WIDTHS, check, forced, make, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from reference import Codes
 
 from densehash import hamming
@@ -232,15 +235,22 @@ def test_histogram_of_many_codes(width: int) -> None:
     check(hamming.histogram, expected, queries, codes, relevant)
 
 
+@cache
+def hundred_thousand() -> tuple[Codes, Codes, NDArray[Any]]:
+    """Queries, codes, and how far each is from each."""
+    queries, codes = make("random", 2, 100_000, 64, seed=5)
+    return queries, codes, reference.distances(queries, codes)
+
+
 @given(data=st.data())
 @few
 def test_relevant_positions_that_nearly_rise(data: st.DataObject) -> None:
-    queries, codes = make("random", 2, 100_000, 64, seed=5)
+    queries, codes, every = hundred_thousand()
     positions = np.sort(np.random.default_rng(6).integers(0, 100_000, (2, 200)), axis=1)
     for row in positions:  # any two of them change places
         one, two = data.draw(st.tuples(st.integers(0, 199), st.integers(0, 199)))
         row[[one, two]] = row[[two, one]]
-    expected = reference.histogram(queries, codes, list(positions), n_bits=64)
+    expected = [np.bincount(d[at], minlength=65) for d, at in zip(every, positions, strict=True)]
     np.testing.assert_array_equal(hamming.histogram(queries, codes, positions)[1], expected)
 
 

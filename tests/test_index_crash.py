@@ -30,12 +30,11 @@ from index_cases import (
     same,
 )
 from index_children import Server, planned, save_next, step
+from soak import SOAK
 
 from densehash.errors import FileError
 from densehash.index import Index
 from densehash.store import verify
-
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -276,7 +275,7 @@ def saved(
 def test_files_damaged_at_random(
     kind: str, server: Server, in_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = (4_000 if SOAK == 1 else 10_000 * SOAK) // len(KINDS)
+    count = (1_500 if SOAK == 1 else 10_000 * SOAK) // len(KINDS)
     for number, (id_type, mapped, share) in enumerate(
         (("int64", True, 0.6), ("string", True, 0.35), ("string", False, 0.06))
     ):
@@ -299,9 +298,10 @@ def test_manifests_that_lie(
 ) -> None:
     path = in_memory / "a"
     saved(kind, path, "string" if kind == "flat" else "int64", monkeypatch, mapped=True)
-    said, status = server.run("lie", path)
+    every = 3 if SOAK == 1 else 1  # each question is asked of some: they are eight
+    said, status = server.run("lie", path, every)
     assert status == 0, f"died at {said[-1]}"
-    assert said[-1]["refused"] > 1000
+    assert said[-1]["refused"] > 1000 / every
     verify(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from disk_children import CHANGES, FROM_NOTHING, READS, WatchedServer
 from index_cases import KINDS, every_kind, fast_folder
-
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
+from soak import SOAK
 
 Record = Callable[[str, object], None]
 

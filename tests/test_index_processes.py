@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from index_cases import KINDS, build, every_kind, everywhere, no_fsync, rows, same
 from index_children import MOVED, Server, look, move, moved, start_moving
+from soak import SOAK
 
 from densehash.index import Index
 
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
 HANG = 120.0
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -36,12 +35,12 @@ from index_cases import (
     rows,
 )
 from index_model import Model
+from soak import SOAK
 
 from densehash.errors import FileError, InputError
 from densehash.index import Index
 
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
-EXAMPLES = 60 if SOAK == 1 else 100 * SOAK
+EXAMPLES = 30 if SOAK == 1 else 100 * SOAK
 
 POOL = rows(9, seed=11)  # few, so that there are ties
 QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])

@@ -9,9 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from index_cases import every_kind, fast_folder
+from soak import SOAK
 from stress_children import StressServer
-
-SOAK = int(os.environ.get("DENSEHASH_SOAK", "1"))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from soak import SOAK
 from store_cases import Edit, edit, entries, files_of, put, rows, signed, small
 
 from densehash.errors import FileError
@@ -325,7 +326,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(found)
 
 
-def test_ten_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("densehash.store.changing._SMALL", 250)  # or maps would be large
     chance = random.Random(0)
     folder = tmp_path / "a"
@@ -334,7 +335,7 @@ def test_ten_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     right = files_of(folder)
     mapped = next(name for name in right if name.endswith("mapped.npy"))
     unnoticed = 0
-    for at in range(10_000):
+    for at in range(2_000 * SOAK):
         name = chance.choice(list(right))
         data = mutated(right[name], chance)
         put(folder / name, data)
