@@ -1,8 +1,7 @@
 // densehash.index.native
-#include "binding.hpp"
-
 #include <nanobind/stl/optional.h>
 
+#include "binding.hpp"
 #include "groups.hpp"
 #include "rerank.hpp"
 

@@ -1,10 +1,9 @@
 // densehash.index.multi_tables
-#include "binding.hpp"
-
 #include <nanobind/stl/optional.h>
 
 #include <optional>
 
+#include "binding.hpp"
 #include "multi.hpp"
 
 namespace densehash {

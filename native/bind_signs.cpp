@@ -1,9 +1,8 @@
 // densehash.index.sketches
-#include "binding.hpp"
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include "binding.hpp"
 #include "signs.hpp"
 #include "whole.hpp"
 

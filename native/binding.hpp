@@ -2,8 +2,6 @@
 // Input was checked by the Python module that calls.
 #pragma once
 
-#include <cstdio>  // nanobind writes to stderr, and Python's stable ABI does not bring it
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
