@@ -467,6 +467,14 @@ def test_the_graph_is_that_of_scikit_learn(kind: str, mode: str, dtype: Any) -> 
     assert (index.neighbors_graph(3, n_threads=2) != index.neighbors_graph(3)).nnz == 0
 
 
+def test_the_graph_by_buckets_is_what_searches_find() -> None:
+    X = rows(60)
+    index = build("multi", X)
+    graph = index.neighbors_graph(3, mode="distance", probes=2)
+    hits = index.search(X, 3, probes=2, exclude_self=index.ids)
+    np.testing.assert_allclose(graph.data.reshape(-1, 3), hits.distances, rtol=1e-6)
+
+
 @every_kind
 @every_id_type
 @pytest.mark.parametrize("keep", ["own type", "none"])

@@ -137,6 +137,8 @@ def _questions(
             else:
                 vectors = state.vectors_at(segment, positions)
                 vectors = vectors if vectors.itemsize == 1 else vectors.astype(np.float32)
+            # Buckets are chosen by margins, which only vectors have.
+            with_margins = probes is not None and segment.vectors is not None
             yield (
                 segment.ids[ranks],
                 Question(
@@ -146,6 +148,8 @@ def _questions(
                     unit_rows=state.metric == "cosine",
                     probes=probes,
                     n_threads=n_threads,
-                    prepared=state.sketch.prepared_rows(segment, positions),
+                    prepared=None
+                    if with_margins
+                    else state.sketch.prepared_rows(segment, positions),
                 ),
             )
