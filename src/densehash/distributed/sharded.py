@@ -39,6 +39,7 @@ from densehash.index.requests import (
     check_radius,
     check_rerank,
     n_candidates,
+    one_query,
     question_of,
     reach_of,
 )
@@ -473,7 +474,8 @@ class ShardedIndex:
 
         Parameters
         ----------
-        Q : real array of shape (q, d), or a Source; finite
+        Q : real array of shape (q, d), or a Source; or one vector: an array of shape (d,), or a list
+            of numbers; finite
         k : how many neighbours, default 10; with ``radius`` alone, all within it
         radius, candidates, rerank, metric, exclude_self, recall, probes : as in
             :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` are for
@@ -485,7 +487,8 @@ class ShardedIndex:
 
         Returns
         -------
-        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``
+        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``; of
+            one vector, both of shape (k,)
         PartialRanges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), and ``missing``, with
             ``radius`` but no ``k``
 
@@ -505,7 +508,8 @@ class ShardedIndex:
 missing=())
         """
         state = self._catalog.state
-        question = question_of(state, Q, metric=metric, probes=probes)
+        one = one_query(Q)
+        question = question_of(state, Q if one is None else one, metric=metric, probes=probes)
         how, wanted = check_rerank(rerank, state), check_k(k)
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(question), state)
@@ -568,7 +572,7 @@ missing=())
                 missing = tuple(name for name in self._catalog.rows if name in gone)
                 if isinstance(hits, Ranges):
                     return PartialRanges(*hits, missing)
-                return PartialHits(*hits, missing)
+                return PartialHits(*(hits if one is None else hits.first), missing)
         raise FileError(f"shards of {self.path} change faster than they are searched")
 
     # --- inside -------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from densehash.index.requests import (
     check_radius,
     check_rerank,
     n_candidates,
+    one_query,
     question_of,
     reach_of,
 )
@@ -579,7 +580,8 @@ class Index:
 
         Parameters
         ----------
-        Q : real array of shape (q, d), or a Source; finite
+        Q : real array of shape (q, d), or a Source; or one vector: an array of shape (d,), or a list
+            of numbers; finite
         k : how many neighbours, 10 without; with ``radius`` alone, all within it
         candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
             the root of the rows, 100 to 2,000, without. Of signs, how many of the nearest by
@@ -593,8 +595,8 @@ class Index:
             are found where k match.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
-        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
-            which leaves out the first row that equals the query
+        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
+            one vector; or True, which leaves out the first row that equals the query
         recall : for signs: the share of the nearest rows to be found, above 0, at most 1, where
             every row is compared. What :meth:`tune` was asked for without, or .97
         probes : how many groups a query visits (grouped; of signs, as many as the recall takes
@@ -606,7 +608,7 @@ class Index:
         -------
         Hits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id). Exact distances are
             Euclidean for l2, one minus the cosine, and minus the inner product. Of signs,
-            ``effort`` says what was looked at.
+            ``effort`` says what was looked at. Of one vector, both are of shape (k,)
         Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), with ``radius`` but no ``k``
 
         Examples
@@ -618,6 +620,8 @@ class Index:
         >>> index.search(X[3:4], radius=3.0)
         Ranges(limits=array([0, 3]), ids=array([3, 2, 4]), distances=array([0.      , 2.828427, \
 2.828427], dtype=float32))
+        >>> index.search([6.0, 7.0], k=2).ids
+        array([3, 2])
         """
         state = self._state
         wanted = check_k(k)
@@ -631,6 +635,23 @@ class Index:
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:
                 return plain
+        one = one_query(Q)
+        if one is not None:
+            search: Callable[..., Hits | Ranges] = self.search
+            found = search(
+                one,
+                k,
+                radius=radius,
+                candidates=candidates,
+                rerank=rerank,
+                metric=metric,
+                filter=filter,
+                exclude_self=exclude_self,
+                recall=recall,
+                probes=probes,
+                n_threads=n_threads,
+            )
+            return found.first if isinstance(found, Hits) else found
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
         limit = None if radius is None else check_radius(radius, how, state)

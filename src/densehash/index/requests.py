@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import (
+    as_array,
     check_choice,
     check_integer,
     check_recall,
@@ -34,6 +35,7 @@ __all__ = [
     "check_radius",
     "check_rerank",
     "n_candidates",
+    "one_query",
     "question_of",
     "reach_of",
 ]
@@ -86,6 +88,8 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
     """
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
+    if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # of one vector
+        exclude_self = [exclude_self]
     own = check_own_type(exclude_self, state, "exclude_self")
     if len(own) != n_queries:
         raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
@@ -238,6 +242,23 @@ def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
         probes=high.probes,
         expected=low.expected + share * (high.expected - low.expected),
     )
+
+
+def one_query(Q: ArrayLike | Source) -> NDArray[Any] | None:
+    """One vector, an array (d,) or a list of numbers, as a row (1, d); None of anything else.
+
+    Examples
+    --------
+    >>> one_query([0.5, 2.0])
+    array([[0.5, 2. ]])
+    >>> one_query([[0.5, 2.0]]) is None
+    True
+    """
+    if isinstance(Q, (list, tuple)) and Q and not hasattr(Q[0], "__len__"):
+        Q = as_array(Q, "Q")
+    if isinstance(Q, np.ndarray) and Q.ndim == 1 and Q.size and Q.dtype.kind in "fiub":
+        return Q[np.newaxis]
+    return None
 
 
 def question_of(
