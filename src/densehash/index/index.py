@@ -14,6 +14,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
+from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type
@@ -31,6 +32,7 @@ from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.question import Request
 from densehash.index.requests import (
     USUAL_K,
+    as_queries,
     check_k,
     check_own,
     check_own_type,
@@ -38,7 +40,6 @@ from densehash.index.requests import (
     check_radius,
     check_rerank,
     n_candidates,
-    one_query,
     question_of,
     reach_of,
 )
@@ -104,7 +105,8 @@ class Index:
         cls,
         X: VectorsLike,
         *,
-        ids: ArrayLike | None = None,
+        ids: ArrayLike | str | None = None,
+        column: str | None = None,
         sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
@@ -122,8 +124,12 @@ class Index:
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
-        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        X : real array of shape (n, d), a memory map of one, or a Source; a tensor; a column of
+            vectors (pandas, polars, Arrow, an array of objects); or a data frame or Arrow table, of
+            numbers or with ``column``; finite; at least 2 rows
+        ids : n different integers from 0 on, or n different strings; or the name of a column of
+            the frame X; 0 to n - 1 without
+        column : the name of the column of vectors, where X is a frame that has others
         sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
             so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
             distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
@@ -164,6 +170,7 @@ class Index:
         array([['row 7']], dtype=object)
         """
         check_choice(metric, "metric", METRICS)
+        X, ids = parts_of_frame(X, ids, column)
         vectors = check_vectors(X, "X")
         shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
@@ -405,15 +412,21 @@ class Index:
     # --- changed ------------------------------------------------------------------------------
 
     def add(
-        self, X: VectorsLike, *, ids: ArrayLike | None = None, verbose: int = 0
+        self,
+        X: VectorsLike,
+        *,
+        ids: ArrayLike | str | None = None,
+        column: str | None = None,
+        verbose: int = 0,
     ) -> NDArray[Any]:
         """Add rows.
 
         Parameters
         ----------
-        X : real array of shape (m, d), or a Source; finite
-        ids : m different ids that are not in the index, of its type; without them, where ids are
-            numbers, those after the largest there ever was
+        X : m rows, as :meth:`build` takes them; finite
+        ids : m different ids that are not in the index, of its type, or the name of a column of
+            the frame X; without them, where ids are numbers, those after the largest there ever was
+        column : the name of the column of vectors, where X is a frame that has others
         verbose : 1 shows bars while it takes long
 
         Returns
@@ -430,6 +443,7 @@ class Index:
         >>> index.add(np.ones((2, 8)))
         array([8, 9])
         """
+        X, ids = parts_of_frame(X, ids, column)
         vectors = check_vectors(X, "X")
         if ids is None and self._state.id_type == "string":
             raise InputError("ids are strings here, so rows that are added must bring theirs")
@@ -471,19 +485,28 @@ class Index:
         self._change(without)
         return count
 
-    def update(self, ids: ArrayLike, X: VectorsLike, *, verbose: int = 0) -> None:
+    def update(
+        self,
+        ids: ArrayLike | str,
+        X: VectorsLike,
+        *,
+        column: str | None = None,
+        verbose: int = 0,
+    ) -> None:
         """Replace the vectors of rows.
 
         Parameters
         ----------
-        ids : m different ids that are in the index
-        X : real array of shape (m, d), or a Source; finite
+        ids : m different ids that are in the index, or the name of a column of the frame X
+        X : m rows, as :meth:`build` takes them; finite
+        column : the name of the column of vectors, where X is a frame that has others
         verbose : 1 shows bars while it takes long
 
         Raises
         ------
         InputError : if an id is not there, and for other mistakes; nothing has changed then
         """
+        X, ids = parts_of_frame(X, ids, column)
         wanted = self._check_ids(ids)
         vectors = check_vectors(X, "X")
         check_new(wanted, len(vectors))
@@ -580,8 +603,8 @@ class Index:
 
         Parameters
         ----------
-        Q : real array of shape (q, d), or a Source; or one vector: an array of shape (d,), or a list
-            of numbers; finite
+        Q : rows (q, d), as :meth:`build` takes them; or one vector: an array or a tensor of shape
+            (d,), or a list of numbers; finite
         k : how many neighbours, 10 without; with ``radius`` alone, all within it
         candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
             the root of the rows, 100 to 2,000, without. Of signs, how many of the nearest by
@@ -635,11 +658,11 @@ class Index:
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:
                 return plain
-        one = one_query(Q)
-        if one is not None:
+        Q, is_one = as_queries(Q)
+        if is_one:
             search: Callable[..., Hits | Ranges] = self.search
             found = search(
-                one,
+                Q,
                 k,
                 radius=radius,
                 candidates=candidates,

@@ -18,6 +18,7 @@ from densehash.checks import (
     check_threads,
     check_vectors,
 )
+from densehash.columns import as_plain
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
@@ -28,6 +29,7 @@ from densehash.truth import METRICS
 
 __all__ = [
     "USUAL_K",
+    "as_queries",
     "check_k",
     "check_own",
     "check_own_type",
@@ -35,7 +37,6 @@ __all__ = [
     "check_radius",
     "check_rerank",
     "n_candidates",
-    "one_query",
     "question_of",
     "reach_of",
 ]
@@ -89,7 +90,7 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
     if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # of one vector
-        exclude_self = [exclude_self]
+        exclude_self = np.array([exclude_self])
     own = check_own_type(exclude_self, state, "exclude_self")
     if len(own) != n_queries:
         raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
@@ -244,21 +245,26 @@ def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
     )
 
 
-def one_query(Q: ArrayLike | Source) -> NDArray[Any] | None:
-    """One vector, an array (d,) or a list of numbers, as a row (1, d); None of anything else.
+def as_queries(Q: Any) -> tuple[Any, bool]:
+    """Queries as :func:`question_of` takes them, and whether they are one vector.
+
+    Parameters
+    ----------
+    Q : rows (q, d), of anything; or one vector: (d,) or a list of numbers, which becomes (1, d)
 
     Examples
     --------
-    >>> one_query([0.5, 2.0])
-    array([[0.5, 2. ]])
-    >>> one_query([[0.5, 2.0]]) is None
-    True
+    >>> as_queries([0.5, 2.0])
+    (array([[0.5, 2. ]]), True)
+    >>> as_queries([[0.5, 2.0]])
+    ([[0.5, 2.0]], False)
     """
+    Q = as_plain(Q, "Q")
     if isinstance(Q, (list, tuple)) and Q and not hasattr(Q[0], "__len__"):
         Q = as_array(Q, "Q")
     if isinstance(Q, np.ndarray) and Q.ndim == 1 and Q.size and Q.dtype.kind in "fiub":
-        return Q[np.newaxis]
-    return None
+        return Q[np.newaxis], True
+    return Q, False
 
 
 def question_of(

@@ -1,0 +1,317 @@
+"""Vectors as other libraries hold them: tensors, columns of vectors, data frames, Arrow.
+
+They become arrays of numpy. No library is imported for that: where there is a value of one, it has
+been imported, and the names of its class and package say what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.errors import InputError
+
+__all__ = ["as_plain", "column_of", "is_frame", "parts_of_frame"]
+
+_MOST_LISTED = 20
+_FRAMES = (
+    ("pandas", "DataFrame"),
+    ("polars", "DataFrame"),
+    ("pyarrow", "Table"),
+    ("pyarrow", "RecordBatch"),
+)
+
+
+def as_plain(X: Any, name: str = "X") -> Any:
+    """What numpy alone does not read well, as an array of numpy's; all else as it is.
+
+    Parameters
+    ----------
+    X : a tensor of torch, on any device and of any type; a column of pandas or polars, or an array
+        of Arrow, of numbers or of vectors of one length; an array of objects, or a list, of such
+        vectors; an Arrow table of numbers; or anything else
+    name : what errors call it
+
+    Examples
+    --------
+    >>> column = np.empty(2, object)
+    >>> column[:] = [[1.0, 2.0], [3.0, 4.0]]
+    >>> as_plain(column)
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    for package, kind, convert in _KNOWN:
+        if _is_a(X, package, kind):
+            X = convert(X, name)
+            break
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X):
+        return _stacked(X, name)
+    if isinstance(X, (list, tuple)) and X and _length(X[0]) >= 0:
+        if _is_a(X[0], "torch", "Tensor"):
+            return _stacked(X, name)
+        _check_lengths(np.array([_length(row) for row in X]), name)
+    return X
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a data frame of pandas or polars, or a table or record batch of Arrow.
+
+    Examples
+    --------
+    >>> is_frame([[1.0]])
+    False
+    """
+    return any(_is_a(X, package, kind) for package, kind in _FRAMES)
+
+
+def column_of(frame: Any, column: str, name: str = "column") -> Any:
+    """A column of a frame, in its own type; an error says which there are.
+
+    Parameters
+    ----------
+    frame : as :func:`is_frame` knows it
+    column : its name
+    name : what errors call the name
+
+    Examples
+    --------
+    >>> column_of([[1.0]], "embedding")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: column is 'embedding', but there is no data frame or Arrow table \
+that has columns: a list came
+    """
+    if not is_frame(frame):
+        raise InputError(
+            f"{name} is {column!r}, but there is no data frame or Arrow table that has columns: "
+            f"a {type(frame).__name__} came"
+        )
+    names = _names_of(frame)
+    if names.count(column) != 1:
+        how = "twice" if column in names else "not there"
+        raise InputError(f"{name} {column!r} is {how}; the columns are {_listed(names)}")
+    return frame.column(column) if _is_arrow(frame) else frame[column]
+
+
+def parts_of_frame(X: Any, ids: Any, column: str | None) -> tuple[Any, Any]:
+    """Vectors and ids, where names of columns say which of a frame they are.
+
+    Parameters
+    ----------
+    X : rows; a frame, or anything else where no column is named
+    ids : a name of a column, or what it is otherwise
+    column : the name of the column of vectors; None takes all but that of the ids
+
+    Returns
+    -------
+    the rows, or their column, and the ids
+
+    Examples
+    --------
+    >>> parts_of_frame([[1.0]], [7], None)
+    ([[1.0]], [7])
+    """
+    frame = X
+    if column is not None:
+        X = column_of(frame, column)
+    if isinstance(ids, str) and is_frame(frame):
+        name, ids = ids, column_of(frame, ids, "ids")
+        if column is None:
+            others = [other for other in _names_of(frame) if other != name]
+            X = frame.select(others) if _is_arrow(frame) else frame[others]
+    return X, ids
+
+
+def _is_a(X: Any, package: str, kind: str) -> bool:
+    """Whether a value is of a class of a package, or of one derived from it."""
+    return any(
+        base.__name__ == kind and base.__module__.partition(".")[0] == package
+        for base in type(X).__mro__
+    )
+
+
+def _is_arrow(frame: Any) -> bool:
+    return _is_a(frame, "pyarrow", "Table") or _is_a(frame, "pyarrow", "RecordBatch")
+
+
+def _names_of(frame: Any) -> list[Any]:
+    return list(frame.schema.names if _is_arrow(frame) else frame.columns)
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = [f"{len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
+    return ", ".join([*map(repr, names[:_MOST_LISTED]), *more]) or "none"
+
+
+def _of_tensor(X: Any, name: str) -> NDArray[Any]:
+    if getattr(X, "is_sparse", False):
+        raise InputError(f"{name} must be dense, got a sparse tensor: use {name}.to_dense()")
+    here = X.detach().cpu()
+    try:
+        found: NDArray[Any] = here.numpy()
+    except TypeError:  # bfloat16, and others that numpy does not have
+        found = here.float().numpy()
+    return found
+
+
+def _of_frame(frame: Any, name: str) -> Any:
+    """A frame of numbers, of which scikit-learn makes an array; others are refused."""
+    names = _names_of(frame)
+    columns = [
+        frame.column(at) if _is_arrow(frame) else _column_at(frame, at) for at in range(len(names))
+    ]
+    vectors = [one for one, column in zip(names, columns, strict=True) if _holds_vectors(column)]
+    if vectors:
+        raise InputError(
+            f"{name} is a {type(frame).__name__} with vectors in {_listed(vectors)}: pass that "
+            f"column, {name}[{vectors[0]!r}], or name it, column={vectors[0]!r}, where an index is "
+            "built or changed"
+        )
+    if not _is_arrow(frame):
+        return frame
+    arrays = [column.to_numpy(zero_copy_only=False) for column in map(_in_one, columns)]
+    return np.column_stack(arrays) if arrays else np.empty((len(frame), 0))
+
+
+def _column_at(frame: Any, at: int) -> Any:
+    return frame.iloc[:, at] if hasattr(frame, "iloc") else frame.to_series(at)
+
+
+def _in_one(column: Any) -> Any:
+    return column.combine_chunks() if _is_a(column, "pyarrow", "ChunkedArray") else column
+
+
+def _holds_vectors(column: Any) -> bool:
+    """Whether a column of a frame is of lists or arrays; of objects, the first tells."""
+    if hasattr(column, "to_pylist"):
+        return _is_list(getattr(column.type, "storage_type", column.type))
+    if _is_a(column, "polars", "Series"):
+        return _is_polars_list(column)
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        return _is_list(column.dtype.pyarrow_dtype)
+    if column.dtype != object:
+        return False
+    return any(_length(value) > 0 for value in column.dropna().iloc[:1])
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a type of Arrow is one of lists of numbers."""
+    value = str(getattr(kind, "value_type", ""))
+    is_list = "list" in str(kind).partition("<")[0]
+    return is_list and value.startswith(("float", "double", "halffloat", "int", "uint", "bool"))
+
+
+def _is_polars_list(column: Any) -> bool:
+    return type(column.dtype).__name__ in ("List", "Array")
+
+
+def _of_pandas(column: Any, name: str) -> NDArray[Any]:
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        return _of_arrow(column.array.__arrow_array__(), name)
+    found: NDArray[Any] = column.to_numpy()
+    return found
+
+
+def _of_cupy(_: Any, name: str) -> NDArray[Any]:
+    raise InputError(f"{name} is an array of cupy, on a GPU: pass cupy.asnumpy({name})")
+
+
+def _of_polars(column: Any, name: str) -> NDArray[Any]:
+    if not _is_polars_list(column):
+        found: NDArray[Any] = column.to_numpy()
+        return found
+    if column.null_count():
+        _refuse(name, int(column.is_null().arg_max() or 0), "null")
+    n = len(column)
+    if type(column.dtype).__name__ == "List":
+        _check_lengths(column.list.len().to_numpy(), name)
+    values = column.explode()
+    if values.null_count():
+        _refuse(name, int(values.is_null().arg_max() or 0) // max(len(values) // n, 1), "a null")
+    return values.to_numpy().reshape(n, -1) if n else np.empty((0, 0))
+
+
+def _of_arrow(array: Any, name: str) -> NDArray[Any]:
+    """Of lists, all numbers in rows; of numbers, an array (n,)."""
+    whole = _in_one(array)
+    if _is_a(whole, "pyarrow", "ChunkedArray"):  # of no chunks, or more than one can hold
+        whole = whole.chunk(0) if whole.num_chunks else whole
+    lists = getattr(whole, "storage", whole)
+    kind = lists.type
+    if "list" not in str(kind).partition("<")[0]:
+        found: NDArray[Any] = lists.to_numpy(zero_copy_only=False)
+        return found
+    if lists.null_count:
+        _refuse(name, _first_null(lists), "null")
+    if not hasattr(kind, "list_size"):
+        _check_lengths(np.diff(lists.offsets.to_numpy()), name)
+    values = lists.flatten()
+    n = len(lists)
+    if values.null_count:
+        _refuse(name, _first_null(values) // max(len(values) // n, 1), "a null")
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers.reshape(n, -1) if n else np.empty((0, 0))
+
+
+def _first_null(array: Any) -> int:
+    return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _stacked(values: Any, name: str) -> Any:
+    """Vectors of one length, one below the other; numbers alone as they are."""
+    lengths = np.array([_length(value) for value in values])
+    if (lengths < 0).all() and not isinstance(values[0], (str, bytes)):
+        return values
+    texts = [at for at in np.flatnonzero(lengths < 0) if isinstance(values[at], (str, bytes))]
+    if texts:
+        raise InputError(
+            f"row {texts[0]} of {name} is the text {values[texts[0]][:20]!r}: make numbers of it "
+            "first, as json.loads does of '[0.5, 1.0]'"
+        )
+    missing = np.flatnonzero(lengths < 0)
+    if missing.size:
+        _refuse(name, int(missing[0]), repr(values[missing[0]]))
+    _check_lengths(lengths, name)
+    return np.array([np.asarray(as_plain(value, name)) for value in values])
+
+
+def _length(value: Any) -> int:
+    """How many numbers a vector has; -1, where it is none."""
+    if isinstance(value, (str, bytes, dict, set)):
+        return -1
+    try:
+        return len(value)
+    except TypeError:
+        return -1
+
+
+def _check_lengths(lengths: NDArray[Any], name: str) -> None:
+    other = np.flatnonzero(lengths != lengths[:1])
+    if other.size:
+        found = lengths[other[0]]
+        raise InputError(
+            f"{name} must be vectors of one length: row 0 has {lengths[0]} numbers, row {other[0]} "
+            + ("is no vector" if found < 0 else f"has {found}")
+        )
+
+
+def _refuse(name: str, row: int, came: str) -> NoReturn:
+    raise InputError(
+        f"row {row} of {name} has {came} in place of a vector's numbers: leave such rows out first"
+    )
+
+
+# What is made an array of, by package and class, and how.
+_KNOWN: tuple[tuple[str, str, Callable[[Any, str], Any]], ...] = (
+    ("torch", "Tensor", _of_tensor),
+    ("pandas", "Series", _of_pandas),
+    ("pandas", "Index", _of_pandas),
+    ("polars", "Series", _of_polars),
+    ("pyarrow", "Array", _of_arrow),
+    ("pyarrow", "ChunkedArray", _of_arrow),
+    ("cupy", "ndarray", _of_cupy),
+    *((package, kind, _of_frame) for package, kind in _FRAMES),
+)
