@@ -1,4 +1,7 @@
-"""``densehash add``, ``remove`` and ``compact``: changes of an index, on the disk or not at all."""
+"""``densehash add``, ``update``, ``upsert``, ``remove``, ``compact``: changes of an index.
+
+Each of them is on the disk as a whole, or not at all.
+"""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -54,6 +57,54 @@ def _add(
         return
     named = f", with ids {added[0]} to {added[-1]}" if names is None else ""
     say(f"added {_rows(len(added))}{named}; there are {len(opened):,} now")
+
+
+IdsOfRows = Annotated[
+    Path,
+    typer.Option("--ids", help="A file of ids, one for each vector: text, one a line, or .npy."),
+]
+
+
+@app.command("update", epilog=examples("densehash update photos.dh new.npy --ids ids.txt"))
+def _update(
+    index: IndexPath,
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    ids: IdsOfRows,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace vectors of an index by those of a file; an id that is not there is a mistake."""
+    from densehash.datasets import open_vectors
+    from densehash.index import Index
+
+    opened = Index.open(index)
+    names = read_ids(ids, opened.info()["ids"])
+    opened.update(names, open_vectors(vectors, key=key), verbose=1)
+    if as_json:
+        typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
+    else:
+        say(f"updated {_rows(len(names))} of {len(opened):,}")
+
+
+@app.command("upsert", epilog=examples("densehash upsert photos.dh rows.npy --ids ids.txt --json"))
+def _upsert(
+    index: IndexPath,
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    ids: IdsOfRows,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the vectors of ids that an index has, and add the others, in one change."""
+    from densehash.datasets import open_vectors
+    from densehash.index import Index
+
+    opened = Index.open(index)
+    names = read_ids(ids, opened.info()["ids"])
+    added, updated = opened.upsert(names, open_vectors(vectors, key=key), verbose=1)
+    if as_json:
+        typer.echo(json.dumps({"added": added, "updated": updated, "rows": len(opened)}))
+    else:
+        say(f"added {_rows(added)}, updated {_rows(updated)}; there are {len(opened):,} now")
 
 
 @app.command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,25 @@ from densehash.index.state import State
 from densehash.progress import bar
 from densehash.source import Source
 
-__all__ = ["after_ids", "check_new", "locate", "with_rows", "without_ids"]
+__all__ = ["Upserted", "after_ids", "check_new", "locate", "with_rows", "without_ids"]
+
+
+class Upserted(NamedTuple):
+    """How many rows an upsert brought.
+
+    Attributes
+    ----------
+    added : rows whose ids were not there
+    updated : rows that have replaced others
+
+    Examples
+    --------
+    >>> Upserted(added=3, updated=1).added
+    3
+    """
+
+    added: int
+    updated: int
 
 
 def with_rows(

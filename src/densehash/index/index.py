@@ -19,6 +19,7 @@ from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type
 from densehash.index.changes import (
+    Upserted,
     check_new,
     locate,
     with_rows,
@@ -459,7 +460,9 @@ class Index:
                 where, _ = locate(state, given)
                 if bool((where >= 0).any()):
                     there = shown(given[int((where >= 0).argmax())])
-                    raise InputError(f"id {there!r} is in the index already: update it instead")
+                    raise InputError(
+                        f"id {there!r} is in the index already: update or upsert it instead"
+                    )
             return with_rows(state, vectors, given, verbose, place=place)
 
         self._change(with_new)
@@ -515,11 +518,57 @@ class Index:
             where, _ = locate(state, wanted)
             if bool((where < 0).any()):
                 missing = shown(wanted[int((where < 0).argmax())])
-                raise InputError(f"id {missing!r} is not in the index: add it instead")
+                raise InputError(f"id {missing!r} is not in the index: add or upsert it instead")
             others, _ = without_ids(state, wanted)
             return with_rows(others, vectors, wanted, verbose, place=place)
 
         self._change(replaced)
+
+    def upsert(
+        self,
+        ids: ArrayLike | str,
+        X: VectorsLike,
+        *,
+        column: str | None = None,
+        verbose: int = 0,
+    ) -> Upserted:
+        """Replace the rows whose ids are there and add the others, in one change.
+
+        Parameters
+        ----------
+        ids : m different ids, of the type that the index has, or the name of a column of the frame
+            X
+        X : m rows, as :meth:`build` takes them; finite
+        column : the name of the column of vectors, where X is a frame that has others
+        verbose : 1 shows bars while it takes long
+
+        Returns
+        -------
+        Upserted : how many rows were ``added``, and how many ``updated``
+
+        Raises
+        ------
+        InputError : if an id is given twice, and for other mistakes; nothing has changed then
+
+        Examples
+        --------
+        >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
+        >>> index.upsert([7, 8], np.ones((2, 8)))
+        Upserted(added=1, updated=1)
+        """
+        X, ids = parts_of_frame(X, ids, column)
+        wanted = self._check_ids(ids)
+        vectors = check_vectors(X, "X")
+        check_new(wanted, len(vectors))
+        n_updated = 0
+
+        def merged(state: State, place: Place) -> State:
+            nonlocal n_updated
+            others, n_updated = without_ids(state, wanted)
+            return with_rows(others, vectors, wanted, verbose, place=place)
+
+        self._change(merged)
+        return Upserted(len(wanted) - n_updated, n_updated)
 
     def compact(self) -> None:
         """Merge all segments into one, without the rows that were removed.
