@@ -235,12 +235,14 @@ def _of_polars(column: Any, name: str) -> NDArray[Any]:
 
 
 def _of_arrow(array: Any, name: str) -> NDArray[Any]:
-    """Of lists, all numbers in rows; of numbers, an array (n,)."""
+    """Of lists, all numbers in rows; of binary, all bytes in rows; of numbers, an array (n,)."""
     whole = _in_one(array)
     if _is_a(whole, "pyarrow", "ChunkedArray"):  # of no chunks, or more than one can hold
         whole = whole.chunk(0) if whole.num_chunks else whole
     lists = getattr(whole, "storage", whole)
     kind = lists.type
+    if str(kind).startswith("fixed_size_binary"):
+        return _of_bytes(lists, name)
     if "list" not in str(kind).partition("<")[0]:
         found: NDArray[Any] = lists.to_numpy(zero_copy_only=False)
         return found
@@ -254,6 +256,18 @@ def _of_arrow(array: Any, name: str) -> NDArray[Any]:
         _refuse(name, _first_null(values) // max(len(values) // n, 1), "a null")
     numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return numbers.reshape(n, -1) if n else np.empty((0, 0))
+
+
+def _of_bytes(array: Any, name: str) -> NDArray[np.uint8]:
+    """Packed codes (n, width), as other systems keep them."""
+    if array.null_count:
+        _refuse(name, _first_null(array), "null")
+    width, n = array.type.byte_width, len(array)
+    buffer = array.buffers()[1]
+    if n == 0 or buffer is None:
+        return np.empty((n, width), np.uint8)
+    numbers = np.frombuffer(buffer, np.uint8, n * width, array.offset * width)
+    return numbers.reshape(n, width)
 
 
 def _first_null(array: Any) -> int:

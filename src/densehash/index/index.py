@@ -17,11 +17,12 @@ from densehash.checks import VectorsLike, check_choice, check_threads, check_vec
 from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
-from densehash.index.building import as_hashed, empty_state, kept_type
+from densehash.index.building import as_hashed, empty_state, kept_type, state_of_codes
 from densehash.index.changes import (
     Upserted,
     check_new,
     locate,
+    rows_for,
     with_rows,
     without_ids,
 )
@@ -212,6 +213,66 @@ class Index:
         return cls(with_segments_of(state, content), change.store)
 
     @classmethod
+    @lets_go
+    def from_codes(
+        cls,
+        codes: ArrayLike | Source,
+        *,
+        ids: ArrayLike | None = None,
+        hasher: Hasher | None = None,
+        n_bits: int | None = None,
+        kind: str = "auto",
+        n_tables: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        verbose: int | None = None,
+    ) -> Self:
+        """Make an index of codes that were made elsewhere, in memory or in a folder.
+
+        Searches find the nearest codes by Hamming distance. Queries, and rows that are added, are
+        codes of the same form; or vectors, where a hasher is given: numbers of type uint8, bools
+        and other integers are codes, floats are vectors.
+
+        Parameters
+        ----------
+        codes : uint8 (n, width), packed bits, in any order that is the same for all codes; or
+            bools, or other integers 0 and 1, of shape (n, n_bits)
+        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        hasher : fitted, the one that made the codes; then vectors are hashed by it
+        n_bits : of packed codes that end in padding, which is zero; 8 times the width without
+        kind : "flat", "multi", or "auto", which is flat
+        n_tables : for the multi kind; n_bits / log2(n) without
+        path : a folder in which the index is made, as in :meth:`build`
+        verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
+
+        Examples
+        --------
+        >>> codes = np.array([[0b0000], [0b0011], [0b1111]], np.uint8)
+        >>> index = Index.from_codes(codes, ids=["none", "two", "four"])
+        >>> index.search(np.array([0b0111], np.uint8), k=2)
+        Hits(ids=array(['four', 'two'], dtype=object), distances=array([1, 1], dtype=int32))
+        """
+        names = None if ids is None else check_ids(ids)
+        state, kept = state_of_codes(
+            codes,
+            hasher=hasher,
+            n_bits=n_bits,
+            kind=kind,
+            n_tables=n_tables,
+            id_type="int64" if names is None else type_of(names),
+        )
+        if names is not None:
+            check_new(names, len(kept), "codes")
+        shown = int(shows_bars(verbose))
+        if path is None:
+            return cls(with_rows(state, kept, names, shown))
+        with Store.creating(path, form=INDEX) as change:
+            state = with_rows(state, kept, names, shown, place=on_disk(change))
+            content = change.publish(
+                content_of(state), checked=CHECKED, version=state.sketch.format_version
+            )
+        return cls(with_segments_of(state, content), change.store)
+
+    @classmethod
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open an index that was saved.
 
@@ -344,7 +405,7 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "codes" or "signs"."""
+        """What is kept of a row: "codes", "signs", or ready-made "bits"."""
         return self._state.sketch.name
 
     @property
@@ -354,7 +415,7 @@ class Index:
 
     @property
     def metric(self) -> str:
-        """What searches go by: "l2", "cosine" or "ip"."""
+        """What searches go by: "l2", "cosine" or "ip"; "hamming" where codes came ready-made."""
         return self._state.metric
 
     @property
@@ -445,7 +506,7 @@ class Index:
         array([8, 9])
         """
         X, ids = parts_of_frame(X, ids, column)
-        vectors = check_vectors(X, "X")
+        vectors = rows_for(self._state, X)
         if ids is None and self._state.id_type == "string":
             raise InputError("ids are strings here, so rows that are added must bring theirs")
         given = None if ids is None else self._check_ids(ids)
@@ -511,7 +572,7 @@ class Index:
         """
         X, ids = parts_of_frame(X, ids, column)
         wanted = self._check_ids(ids)
-        vectors = check_vectors(X, "X")
+        vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
 
         def replaced(state: State, place: Place) -> State:
@@ -558,7 +619,7 @@ class Index:
         """
         X, ids = parts_of_frame(X, ids, column)
         wanted = self._check_ids(ids)
-        vectors = check_vectors(X, "X")
+        vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
         n_updated = 0
 
@@ -726,6 +787,10 @@ class Index:
             return found.first if isinstance(found, Hits) else found
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
+        if how == "asymmetric" and not asked.has_vectors:
+            if rerank != "auto":
+                raise InputError("rerank must be None here: queries that are codes have no margins")
+            how = None
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(asked), state)
         reach = reach_of(state, recall, probes)

@@ -23,6 +23,8 @@ from densehash.errors import InputError
 from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
 from densehash.index.question import EVERYTHING, Question, Reach
+from densehash.index.sketches import Bits
+from densehash.index.sketches.codes import CodeQueries
 from densehash.index.state import State
 from densehash.source import Source
 from densehash.truth import METRICS
@@ -284,16 +286,13 @@ def question_of(
     >>> len(question_of(state, np.ones((2, 8))))
     2
     """
+    codes = state.sketch.codes_of(Q, "Q") if isinstance(state.sketch, Bits) else None
+    if codes is not None:
+        return _question_of_codes(state, codes, metric, probes, n_threads)
     vectors = np.asarray(check_vectors(Q, "Q")[:])
     if vectors.shape[1] != state.sketch.n_features:
         raise InputError(f"Q has {vectors.shape[1]} features, the index {state.sketch.n_features}")
-    if metric is not None:
-        check_choice(metric, "metric", METRICS)
-        if metric != state.metric and not state.sketch.any_metric:
-            raise InputError(
-                f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} "
-                "estimate the distances of one metric; build another index, or take sketch='codes'"
-            )
+    _check_metric(metric, state)
     if (vectors.dtype.kind, vectors.dtype.itemsize) not in _COMPARED:
         vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
     _check_numbers(vectors)
@@ -305,6 +304,45 @@ def question_of(
         probes=check_probes(probes, state),
         n_threads=check_threads(n_threads),
     )
+
+
+def _question_of_codes(
+    state: State,
+    codes: NDArray[np.uint8],
+    metric: str | None,
+    probes: int | None,
+    n_threads: int | None,
+) -> Question:
+    """Queries that are codes, of an index that was made of codes."""
+    _check_metric(metric, state)
+    if len(codes) == 0:
+        raise InputError("Q is empty: at least 1 code is needed")
+    visited = check_probes(probes, state)
+    if visited is not None:
+        raise InputError(
+            f"probes is {visited}, but buckets are chosen by the margins of vectors, and these "
+            "queries are codes: leave probes out, which searches codes exactly"
+        )
+    return Question(
+        None,
+        state.sketch.prepare,
+        metric=state.metric,
+        unit_rows=False,
+        probes=None,
+        n_threads=check_threads(n_threads),
+        prepared=CodeQueries(codes=codes),
+    )
+
+
+def _check_metric(metric: str | None, state: State) -> None:
+    if metric is None:
+        return
+    check_choice(metric, "metric", tuple(dict.fromkeys([*METRICS, state.metric])))
+    if metric != state.metric and not state.sketch.any_metric:
+        raise InputError(
+            f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} know the "
+            "distances of one metric; build another index, or take sketch='codes'"
+        )
 
 
 def _check_numbers(vectors: NDArray[Any]) -> None:
