@@ -26,7 +26,7 @@ __all__ = ["Codes", "check_out", "open_hasher"]
 _SUFFIXES = tuple(
     suffix
     for form in FORMATS
-    if form.holds in ("uint8", "any real type")
+    if form.holds in ("uint8", "any real type") and form.write_file is not None
     for suffix in form.suffixes
 )
 

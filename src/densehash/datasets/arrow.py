@@ -1,7 +1,8 @@
 """Parquet, and Arrow's own files (IPC, Feather version 2), through pyarrow.
 
 Vectors are a column of lists of numbers, all of one length: fixed-size lists, which densehash
-writes, or lists that happen to be. Parquet is read a row group at a time. An Arrow file that is
+writes, or lists that happen to be; or a column for each number; or binary of a fixed size, as which
+codes are kept. Parquet is read a row group at a time. An Arrow file that is
 not compressed is mapped. Of a compressed one, a record batch is unpacked at a time, each once when
 it is opened, to count the rows; if it is a stream, which knows no way back, all stays unpacked in
 memory.
@@ -28,6 +29,7 @@ from densehash.datasets.reading import (
     import_extra,
     reason,
 )
+from densehash.datasets.tables import NUMBER, place_of, vector_places
 from densehash.datasets.writing import blocks, check_key, stored_type
 from densehash.disk import replacing
 from densehash.errors import DensehashError, FileError, InputError
@@ -36,10 +38,14 @@ __all__ = [
     "ArrowRows",
     "ParquetRows",
     "PieceRows",
+    "arrow_blocks",
+    "arrow_names",
     "n_parquet_rows",
     "open_arrow",
     "open_parquet",
+    "parquet_blocks",
     "parquet_files",
+    "parquet_names",
     "write_arrow",
     "write_parquet",
 ]
@@ -144,6 +150,27 @@ class PieceRows(LazyRows):
             self._refuse(row + _first_null(values) // self.shape[1], "a null among them")
         return values
 
+    def _as_lists(self, batch: Any, names: list[str]) -> Any:
+        """The columns of these names as one of lists."""
+        columns = [batch.column(batch.schema.names.index(name)) for name in names]
+        columns = [getattr(column, "storage", column) for column in columns]
+        pa = import_extra("pyarrow", "parquet")
+        if pa.types.is_fixed_size_binary(columns[0].type):
+            return _bytes_as_lists(pa, columns[0])
+        if hasattr(columns[0].type, "value_type"):
+            return columns[0]
+        for name, column in zip(names, columns, strict=True):
+            column.validate()
+            if column.null_count:
+                at = _first_null(column)
+                raise FileError(
+                    f"{self._path}: expected numbers in {name!r}, found null (row {at})"
+                )
+        numbers = np.empty((len(batch), len(columns)), self.dtype)
+        for at, column in enumerate(columns):
+            numbers[:, at] = column.to_numpy(zero_copy_only=False)
+        return pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), len(columns))
+
     def _refuse(self, row: int, found: object) -> NoReturn:
         expected = f"{self.shape[1]} numbers in row {row} of {self._key!r}"
         raise FileError(f"{self._path}: expected {expected}, found {found}")
@@ -164,7 +191,7 @@ class ParquetRows(PieceRows):
     Parameters
     ----------
     path : the file
-    key : name of the column; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Attributes
     ----------
@@ -172,22 +199,23 @@ class ParquetRows(PieceRows):
     dtype : that of the numbers in the lists
     """
 
-    def __init__(self, path: Path, key: str | None = None) -> None:
+    def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
         self._file = _open_parquet_file(path)
         pa = import_extra("pyarrow", "parquet")
         with _reading(path):
             fields = list(self._file.schema_arrow)
-            field = _choose(pa, path, key, fields)
-            kind = _storage(fields[field].type)
+            places = _choose(pa, path, key, fields, ids)
+            self._names = [fields[at].name for at in places]
+            kind = _list_type(pa, [fields[at].type for at in places])
             # Of each group no more is asked: on what is wrong with its columns, some versions of
             # pyarrow end the process.
             metadata = self._file.metadata
             n_rows = [metadata.row_group(at).num_rows for at in range(self._file.num_row_groups)]
-            super().__init__(path, fields[field].name, kind, n_rows)
+            super().__init__(path, ", ".join(self._names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        table = self._file.read_row_group(piece, columns=[self._key])
-        return [getattr(lists, "storage", lists) for lists in table.column(self._key).chunks]
+        table = self._file.read_row_group(piece, columns=self._names)
+        return [self._as_lists(batch, self._names) for batch in _batches(table, self._names)]
 
 
 class ArrowRows(PieceRows):
@@ -196,7 +224,7 @@ class ArrowRows(PieceRows):
     Parameters
     ----------
     path : the file
-    key : name of the column; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Attributes
     ----------
@@ -204,7 +232,7 @@ class ArrowRows(PieceRows):
     dtype : that of the numbers in the lists
     """
 
-    def __init__(self, path: Path, key: str | None = None) -> None:
+    def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
         with Reader(path) as file:
             streamed = file.read(0, 4, "a signature") == _STREAM
             if streamed:
@@ -216,30 +244,34 @@ class ArrowRows(PieceRows):
             mapped = pa.memory_map(str(path))
             opened = pa.ipc.open_stream if streamed else pa.ipc.open_file
             fields = list(opened(mapped).schema)
-            field = _choose(pa, path, key, fields)
-            kind = _storage(fields[field].type)
+            places = _choose(pa, path, key, fields, ids)
+            names = [fields[at].name for at in places]
+            kind = _list_type(pa, [fields[at].type for at in places])
             mapped.seek(0)
-            reader = opened(mapped, options=pa.ipc.IpcReadOptions(included_fields=[field]))
-            self._lists: Callable[[int], Any]
+            reader = opened(mapped, options=pa.ipc.IpcReadOptions(included_fields=sorted(places)))
+            self._names = names
+            self._batch: Callable[[int], Any]
             if streamed:
-                every = [_lists_of(batch) for batch in reader]
-                self._lists, n_rows = every.__getitem__, [len(lists) for lists in every]
+                every = list(reader)
+                self._batch, n_rows = every.__getitem__, [len(batch) for batch in every]
             else:
-                self._lists = lambda piece: _lists_of(reader.get_batch(piece))
-                n_rows = [len(self._lists(at)) for at in range(reader.num_record_batches)]
-            super().__init__(path, fields[field].name, kind, n_rows)
+                self._batch = reader.get_batch
+                n_rows = [len(reader.get_batch(at)) for at in range(reader.num_record_batches)]
+            super().__init__(path, ", ".join(names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        return [self._lists(piece)]
+        return [self._as_lists(self._batch(piece), self._names)]
 
 
-def open_parquet(path: Path, key: str | None = None) -> ParquetRows:
-    """Open a column; its rows are read when they are asked for.
+def open_parquet(path: Path, key: str | None = None, ids: str | None = None) -> ParquetRows:
+    """Open a column, or several of numbers; rows are read when they are asked for.
 
     Parameters
     ----------
     path : the file
-    key : name of a column of lists; None takes the only one that can be vectors
+    key : name of a column of lists, or names of columns of numbers; None takes the only one that
+        can be vectors
+    ids : name of the column of ids, which is no part of vectors
 
     Examples
     --------
@@ -248,7 +280,76 @@ def open_parquet(path: Path, key: str | None = None) -> ParquetRows:
         ...
     densehash.errors.FileError: no-such-file.parquet does not exist
     """
-    return ParquetRows(path, key)
+    return ParquetRows(path, key, ids)
+
+
+def parquet_names(path: Path) -> list[str]:
+    """Names of the columns.
+
+    Examples
+    --------
+    >>> parquet_names(Path("no-such-file.parquet"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.parquet does not exist
+    """
+    file = _open_parquet_file(path)
+    with _reading(path):
+        return list(file.schema_arrow.names)
+
+
+def parquet_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Columns by their names, a row group at a time.
+
+    Examples
+    --------
+    >>> next(parquet_blocks(Path("no-such-file.parquet"), ["id"]))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.parquet does not exist
+    """
+    file = _open_parquet_file(path)
+    with _reading(path):
+        for name in names:
+            place_of(path, name, file.schema_arrow.names)
+        for group in range(file.num_row_groups):
+            for batch in _batches(file.read_row_group(group, columns=names), names):
+                yield _by_name(batch, names)
+
+
+def arrow_names(path: Path) -> list[str]:
+    """Names of the columns.
+
+    Examples
+    --------
+    >>> arrow_names(Path("no-such-file.arrow"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.arrow does not exist
+    """
+    with _arrow_reader(path) as reader:
+        return list(reader.schema.names)
+
+
+def arrow_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Columns by their names, a record batch at a time.
+
+    Examples
+    --------
+    >>> next(arrow_blocks(Path("no-such-file.arrow"), ["id"]))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.arrow does not exist
+    """
+    with _arrow_reader(path) as reader:
+        for name in names:
+            place_of(path, name, reader.schema.names)
+        if hasattr(reader, "num_record_batches"):
+            for at in range(reader.num_record_batches):
+                yield _by_name(reader.get_batch(at), names)
+        else:
+            for batch in reader:
+                yield _by_name(batch, names)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -296,13 +397,13 @@ def n_parquet_rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def open_arrow(path: Path, key: str | None = None) -> ArrowRows:
-    """Open a column; its rows are read when they are asked for.
+def open_arrow(path: Path, key: str | None = None, ids: str | None = None) -> ArrowRows:
+    """Open a column, or several of numbers; rows are read when they are asked for.
 
     Parameters
     ----------
     path : the file
-    key : name of a column of lists; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Examples
     --------
@@ -311,7 +412,7 @@ def open_arrow(path: Path, key: str | None = None) -> ArrowRows:
         ...
     densehash.errors.FileError: no-such-file.arrow does not exist
     """
-    return ArrowRows(path, key)
+    return ArrowRows(path, key, ids)
 
 
 def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
@@ -414,35 +515,85 @@ def _check_end(file: Reader) -> None:
         raise broken(file.path, at, f"the mark {mark!r} at the end of a stream", repr(end))
 
 
-def _choose(pa: Any, path: Path, key: str | None, fields: list[Any]) -> int:
-    """The place of a column among the fields of a schema."""
+def _choose(
+    pa: Any, path: Path, key: str | None, fields: list[Any], ids: str | None = None
+) -> list[int]:
+    """The places of columns among the fields of a schema: one of lists, or several of numbers."""
     names = [field.name for field in fields]
+    types = pa.types
+
+    def is_number(kind: Any) -> bool:
+        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
     def describe(name: str) -> tuple[str, bool]:
         kind = _storage(fields[names.index(name)].type)
-        lists = pa.types
-        fits = (
-            names.count(name) == 1
-            and (lists.is_list(kind) or lists.is_large_list(kind) or lists.is_fixed_size_list(kind))
-            and getattr(kind, "list_size", 1) > 0
-            and (
-                lists.is_integer(kind.value_type)
-                or lists.is_floating(kind.value_type)
-                or lists.is_boolean(kind.value_type)
-            )
+        lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        fits = types.is_fixed_size_binary(kind) or (
+            lists and getattr(kind, "list_size", 1) > 0 and is_number(kind.value_type)
         )
-        return str(kind), fits
+        return str(kind), bool(fits) and names.count(name) == 1
 
-    return names.index(choose(path, key, names, describe))
+    kinds = [NUMBER if is_number(_storage(field.type)) else str(field.type) for field in fields]
+    if key is None:
+        numbers = [name for name, kind in zip(names, kinds, strict=True) if kind == NUMBER]
+        in_numbers = len(numbers) > 1 and not any(describe(name)[1] for name in names)
+    else:
+        in_numbers = key not in names and any(sign in key for sign in "*,")
+    if in_numbers:
+        return vector_places(path, key, names, kinds, ids)
+    return [names.index(choose(path, key, names, describe))]
+
+
+def _list_type(pa: Any, kinds: list[Any]) -> Any:
+    """The type of lists that columns are read as."""
+    first = _storage(kinds[0])
+    if pa.types.is_fixed_size_binary(first):
+        return pa.list_(pa.uint8(), first.byte_width)
+    if hasattr(first, "value_type"):
+        return first
+    common = np.result_type(*(kind.to_pandas_dtype() for kind in map(_storage, kinds)))
+    return pa.list_(pa.from_numpy_dtype(common), len(kinds))
+
+
+def _bytes_as_lists(pa: Any, column: Any) -> Any:
+    """Binary of a fixed size as lists of its bytes."""
+    column.validate(full=True)
+    width, n = column.type.byte_width, len(column)
+    if column.null_count:  # as lists, which are refused with their row
+        return pa.array([None if one is None else list(one) for one in column.to_pylist()],
+                        pa.list_(pa.uint8(), width))  # fmt: skip
+    buffer = column.buffers()[1]
+    size = n * width
+    numbers = np.frombuffer(buffer, np.uint8, size, column.offset * width) if size else b""
+    return pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.uint8()), width)
+
+
+def _batches(table: Any, names: list[str]) -> list[Any]:
+    """A table in record batches; at least one where it has rows."""
+    return list(table.select(names).to_batches())
+
+
+def _by_name(batch: Any, names: list[str]) -> dict[str, Any]:
+    return {name: batch.column(batch.schema.names.index(name)) for name in names}
+
+
+@contextmanager
+def _arrow_reader(path: Path) -> Iterator[Any]:
+    with Reader(path) as file:
+        streamed = file.read(0, 4, "a signature") == _STREAM
+        if streamed:
+            _check_end(file)
+        else:
+            _check_frame(file, b"ARROW1", b"ARROW1")
+    pa = import_extra("pyarrow", "parquet")
+    with _reading(path):
+        mapped = pa.memory_map(str(path))
+        yield (pa.ipc.open_stream if streamed else pa.ipc.open_file)(mapped)
 
 
 def _storage(kind: Any) -> Any:
     """A type of pyarrow, or what an extension type is stored as."""
     return getattr(kind, "storage_type", kind)
-
-
-def _lists_of(batch: Any) -> Any:
-    return getattr(batch.column(0), "storage", batch.column(0))
 
 
 def _first_length(column: list[Any]) -> int:
