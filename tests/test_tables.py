@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from densehash import LSH, load_hasher
 from densehash.cli import main
-from densehash.datasets import column_names, open_vectors, read_columns, tables
+from densehash.datasets import arrow, column_names, open_vectors, read_columns, tables
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.index import Index
 
@@ -510,6 +511,137 @@ def test_a_folder_of_parquet_files(tmp_path: Path, capsys: Any) -> None:
     write(tmp_path / "parts" / "b.parquet", {"id": [*range(9, 20)], "v": X[9:].tolist()})
     run(capsys, "build", tmp_path / "parts", "-o", tmp_path / "a.dh", "--ids", "id")
     np.testing.assert_array_equal(Index.open(tmp_path / "a.dh").get(range(20)), X.astype("f4"))
+
+
+# --- codes with ids and columns beside them ---------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    LSH(20, random_state=0).fit(rows(50)).save(tmp_path / "model.dh")
+    return tmp_path / "model.dh"
+
+
+def read_table(path: Path) -> Any:
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return parquet.read_table(path)
+    return pytest.importorskip("pyarrow").ipc.open_file(str(path)).read_all()
+
+
+@every_suffix
+@pytest.mark.parametrize("out", [".parquet", ".arrow"])
+def test_codes_keep_ids_and_columns(
+    suffix: str, out: str, tmp_path: Path, model: Path, capsys: Any
+) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    X = rows(30)
+    parts = {
+        "id": [*range(500, 530)],
+        "v": X.tolist(),
+        "title": [f"ä{at}" for at in range(30)],
+        "year": [*range(1990, 2020)],
+    }
+    path = write(tmp_path / f"a{suffix}", parts)
+    made = tmp_path / f"codes{out}"
+    ask = ("encode", path, "--hasher", model, "-o", made)
+    codes = load_hasher(model).transform(X)
+    run(capsys, *ask, "--ids", "id", "--keep", "year,title")
+    table = read_table(made)
+    assert table.schema.names == ["id", "year", "title", "codes"]
+    assert table.schema.field("id").type == pa.int64()
+    assert table.schema.field("codes").type == pa.binary(3)
+    assert table["codes"].to_pylist() == [bytes(code) for code in codes]
+    assert table["id"].to_pylist() == parts["id"]
+    assert table["title"].to_pylist() == parts["title"]
+    assert [int(year) for year in table["year"].to_pylist()] == parts["year"]
+    np.testing.assert_array_equal(open_vectors(made)[:], codes)
+
+    run(capsys, *ask)
+    assert read_table(made).schema.names == ["codes"]
+    run(capsys, *ask, "--ids", "id")
+    assert read_table(made).schema.names == ["id", "codes"]
+    run(capsys, *ask, "--keep", "title")
+    assert read_table(made)["title"].to_pylist() == parts["title"]
+    (tmp_path / "names.txt").write_text("".join(f"n{at}\n" for at in range(30)))
+    run(capsys, *ask, "--ids", tmp_path / "names.txt", "--keep", "title")
+    assert read_table(made)["id"].to_pylist() == [f"n{at}" for at in range(30)]
+
+    # From there into an index, by Arrow's own column.
+    table = read_table(made)
+    index = Index.from_codes(table["codes"], ids=table["id"], hasher=load_hasher(model))
+    assert index.search(X[:5], 1, rerank=None).distances.tolist() == [[0]] * 5
+    assert "n7" in index
+
+
+def test_codes_of_other_files_may_have_ids(tmp_path: Path, model: Path, capsys: Any) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    np.save(tmp_path / "a.npy", rows(30))
+    np.save(tmp_path / "ids.npy", np.arange(30)[::-1])
+    ask = ("encode", tmp_path / "a.npy", "--hasher", model, "-o", tmp_path / "c.parquet")
+    run(capsys, *ask, "--ids", tmp_path / "ids.npy")
+    assert read_table(tmp_path / "c.parquet")["id"].to_pylist() == [*range(30)][::-1]
+
+
+def test_codes_that_are_refused(tmp_path: Path, model: Path, capsys: Any) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    path = write(tmp_path / "a.jsonl", {"id": [*range(9)], "v": rows(9).tolist(), "codes": [1] * 9})
+    ask = ("encode", path, "--hasher", model, "-o")
+    made = tmp_path / "c.parquet"
+    (tmp_path / "few.txt").write_text("1\n2\n")
+    np.save(tmp_path / "b.npy", rows(9))
+    for asked, message in {
+        (*ask, tmp_path / "c.npy", "--ids", "id"): ".npy holds codes alone",
+        (
+            *ask,
+            tmp_path / "c.u8bin",
+            "--keep",
+            "id",
+        ): "--ids and --keep are for -o that ends in .parq",
+        (*ask, made, "--keep", "nothing"): "has no column 'nothing'; it has id, v, codes",
+        (*ask, made, "--keep", "codes"): "names of columns must differ, got codes, codes",
+        (*ask, made, "--ids", "id", "--keep", "id"): "names of columns must differ",
+        (*ask, made, "--ids", tmp_path / "few.txt"): "has 9 rows but there are 2 ids",
+        (
+            "encode",
+            tmp_path / "b.npy",
+            "--hasher",
+            model,
+            "-o",
+            made,
+            "--keep",
+            "t",
+        ): "no column 't'",
+    }.items():
+        assert message in fail(capsys, *asked)
+    mixed = [{"v": row, "t": "a" if at < 8 else at} for at, row in enumerate(rows(9).tolist())]
+    path.write_text("\n".join(map(json.dumps, mixed)))
+    said = fail(capsys, *ask, made, "--keep", "t")
+    assert "'t' cannot be written" in said
+    assert not made.exists()
+
+
+def test_columns_and_codes_of_different_lengths(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    codes = np.zeros((3, 2), np.uint8)
+    for blocks in ([["a", "b"]], [["a"], ["b", "c", "d"]], [["a", "b", "c"], ["d"]], []):
+        with pytest.raises(FileError, match="there are 3 codes, but"):
+            arrow.write_codes(tmp_path / "a.parquet", codes, iter([{"t": one} for one in blocks]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_columns_that_pandas_has_coded(tmp_path: Path, model: Path, capsys: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    titles = pandas.Categorical([f"t{at % 7}" for at in range(30)])
+    frame = pandas.DataFrame({"v": rows(30).tolist(), "t": titles})
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
+    for out in (".parquet", ".arrow"):
+        made = tmp_path / f"c{out}"
+        ask = ("encode", tmp_path / "a.parquet", "--hasher", model, "-o", made, "--keep", "t")
+        run(capsys, *ask)
+        assert read_table(made)["t"].to_pylist() == list(titles)
 
 
 def test_types_of_calls(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,11 +47,13 @@ __all__ = [
     "parquet_files",
     "parquet_names",
     "write_arrow",
+    "write_codes",
     "write_parquet",
 ]
 
 _KEPT = 2  # pieces; several threads cross the border between two of them back and forth
 _LONGEST = 2**31 - 1
+_CODES_AT_ONCE = 1 << 16
 _STREAM = b"\xff\xff\xff\xff"  # how a stream begins, and, with four zeros, how it ends
 
 
@@ -431,12 +433,7 @@ def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
         ...
     densehash.errors.InputError: key must be a printable name, got ''
     """
-
-    def begin(part: Path, schema: Any) -> Any:
-        parquet = import_extra("pyarrow.parquet", "parquet")
-        return parquet.ParquetWriter(str(part), schema, use_dictionary=False)
-
-    _write(path, X, key, ".parquet", begin)
+    _write(path, X, key)
 
 
 def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
@@ -457,24 +454,100 @@ def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
         ...
     densehash.errors.InputError: key must be a printable name, got ''
     """
-
-    def begin(part: Path, schema: Any) -> Any:
-        return import_extra("pyarrow", "parquet").ipc.new_file(str(part), schema)
-
-    _write(path, X, key, path.suffix.lower(), begin)
+    _write(path, X, key)
 
 
-def _write(
-    path: Path, X: Vectors, key: str | None, suffix: str, begin: Callable[[Path, Any], Any]
+def write_codes(
+    path: Path,
+    codes: Vectors,
+    columns: Iterator[Mapping[str, Any]] | None = None,
+    key: str = "codes",
 ) -> None:
-    name = check_key(key, "vectors")
+    """Write codes as binary of a fixed size, with other columns before them, to Parquet or Arrow.
+
+    Parameters
+    ----------
+    path : the file
+    codes : uint8 (n, width), read once, from the first to the last
+    columns : blocks of rows of other columns, by name: pyarrow.Array, numpy arrays or lists, of n
+        rows in all
+    key : name of the column of codes
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "codes.parquet")
+    ...     write_codes(path, np.array([[1, 2], [3, 4]], np.uint8), iter([{"id": ["a", "b"]}]))
+    ...     parquet_names(path), open_parquet(path)[:].tolist()
+    (['id', 'codes'], [[1, 2], [3, 4]])
+    """
+    pa = import_extra("pyarrow", "parquet")
+    n, at = len(codes), 0
+    nothing: Iterator[Mapping[str, Any]] = ({} for _ in range(0, n, _CODES_AT_ONCE))
+    schema, writer = None, None
+    with replacing(path) as part, ExitStack() as stack:
+        for block in nothing if columns is None else columns:
+            arrays = _as_arrays(pa, path, block, schema)
+            count = min(_CODES_AT_ONCE, n - at)
+            if arrays:
+                count = len(next(iter(arrays.values())))
+            if at + count > n:
+                raise FileError(f"there are {n} codes, but more other rows")
+            binary = _as_binary(pa, codes[at : at + count])
+            if writer is None:
+                fields = [(name, array.type) for name, array in arrays.items()]
+                schema = pa.schema([*fields, (key, binary.type)])
+                writer = stack.enter_context(_begin(path, part, schema, use_dictionary=True))
+            batch = pa.RecordBatch.from_arrays([*arrays.values(), binary], schema=schema)
+            writer.write_batch(batch)
+            at += count
+        if at != n:
+            raise FileError(f"there are {n} codes, but {at} other rows")
+
+
+def _as_arrays(pa: Any, path: Path, block: Mapping[str, Any], schema: Any) -> dict[str, Any]:
+    """Columns of a block in the types of those before."""
+    found = {}
+    for name, values in block.items():
+        array = values
+        if not isinstance(values, pa.Array):
+            try:
+                array = pa.array(values, None if schema is None else schema.field(name).type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise FileError(
+                    f"{name!r} cannot be written to {path}: its values differ in type, {error}"
+                ) from None
+            if pa.types.is_null(array.type):
+                array = array.cast(pa.string())
+        elif pa.types.is_dictionary(array.type):  # another one in each block, which Arrow refuses
+            array = array.dictionary_decode()
+        found[name] = array
+    return found
+
+
+def _as_binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(codes).tobytes())]
+    return pa.Array.from_buffers(pa.binary(codes.shape[1]), len(codes), buffers)
+
+
+def _begin(path: Path, part: Path, schema: Any, *, use_dictionary: bool = False) -> Any:
+    """A writer of record batches, whose file lies at ``part`` until it is whole."""
+    if path.suffix.lower() == ".parquet":
+        parquet = import_extra("pyarrow.parquet", "parquet")
+        return parquet.ParquetWriter(str(part), schema, use_dictionary=use_dictionary)
+    return import_extra("pyarrow", "parquet").ipc.new_file(str(part), schema)
+
+
+def _write(path: Path, X: Vectors, key: str | None) -> None:
+    name, suffix = check_key(key, "vectors"), path.suffix.lower()
     dtype = stored_type(X.dtype, suffix)
     d = X.shape[1]
     if d > _LONGEST:
         raise InputError(f"X has {d} features, but {suffix} counts them up to {_LONGEST}")
     pa = import_extra("pyarrow", "parquet")
     schema = pa.schema([(name, pa.list_(pa.from_numpy_dtype(dtype), d))])
-    with replacing(path) as part, begin(part, schema) as writer:
+    with replacing(path) as part, _begin(path, part, schema) as writer:
         for block in blocks(X, dtype):
             lists = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), d)
             writer.write_batch(pa.RecordBatch.from_arrays([lists], schema=schema))

@@ -23,6 +23,7 @@ from densehash.datasets.arrow import (
     parquet_files,
     parquet_names,
     write_arrow,
+    write_codes,
     write_parquet,
 )
 from densehash.datasets.bins import open_bins, write_bins
@@ -67,6 +68,8 @@ class Format:
     columns, blocks : of formats with columns: the names of all in a file; and those of some names,
         as dictionaries of blocks of rows. ``open_file`` then takes the name of the column of ids,
         too, which is no part of vectors
+    write_codes : of formats that hold binary: called with a path, codes, blocks of other columns,
+        and the name of the column of codes
     """
 
     suffixes: tuple[str, ...]
@@ -78,6 +81,7 @@ class Format:
     extra: str = ""
     columns: Callable[[Path], list[str]] | None = None
     blocks: Callable[[Path, list[str]], Iterator[dict[str, Any]]] | None = None
+    write_codes: Callable[..., None] | None = None
 
 
 _MAPPED, _ON_DEMAND = "mapped", "on demand"
@@ -113,6 +117,7 @@ FORMATS = (
         extra="parquet",
         columns=parquet_names,
         blocks=parquet_blocks,
+        write_codes=write_codes,
     ),
     Format(
         (".arrow", ".feather"),
@@ -124,6 +129,7 @@ FORMATS = (
         extra="parquet",
         columns=arrow_names,
         blocks=arrow_blocks,
+        write_codes=write_codes,
     ),
     Format(
         (".csv", ".tsv"),
