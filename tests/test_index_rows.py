@@ -265,6 +265,7 @@ def test_one_vector_of_any_library(make: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "uint8", "int64"])
 def test_tensors_of_torch(dtype: str) -> None:
     import torch
@@ -282,6 +283,8 @@ def test_tensors_of_torch(dtype: str) -> None:
     assert index.search(tensor[:4], 1).distances.tolist() == [[0.0]] * 4
     with pytest.raises(InputError, match=r"use X\.to_dense\(\)"):
         index.add(torch.tensor(X).to_sparse())
+    with pytest.raises(InputError, match=r"use Q\.to_dense\(\)"):
+        index.search(torch.tensor(X).to_sparse_csr())
 
 
 # --- frames ---------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ ROOMS = {
         *("locks", "parallel"),
         *("progress", "rows", "source", "store", "truth"),
     },
-    "datasets": {"checks", "disk", "errors", "progress", "rows", "source", "stream"},
+    "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
         *("asymmetric", "bits", "checks", "datasets", "errors", "estimates", "hamming", "hashers"),

@@ -221,6 +221,13 @@ def test_a_long_field_leaves_the_limit_of_others(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", {"v": X.tolist()})
     np.testing.assert_array_equal(open_vectors(path)[:], X)
     assert csv.field_size_limit() == before
+    one, two = read_columns(path, ["v"]), read_columns(path, ["v"])
+    assert len(next(one)["v"]) == 2
+    with pytest.raises(StopIteration):  # who is ready first leaves the others theirs
+        next(one)
+    assert len(next(two)["v"]) == 2
+    two.close()  # type: ignore[attr-defined]
+    assert csv.field_size_limit() == before
 
 
 @every_text

@@ -128,7 +128,7 @@ def parts_of_frame(X: Any, ids: Any, column: str | None) -> tuple[Any, Any]:
 def _is_a(X: Any, package: str, kind: str) -> bool:
     """Whether a value is of a class of a package, or of one derived from it."""
     return any(
-        base.__name__ == kind and base.__module__.partition(".")[0] == package
+        base.__name__ == kind and str(base.__module__).partition(".")[0] == package
         for base in type(X).__mro__
     )
 
@@ -147,7 +147,7 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 def _of_tensor(X: Any, name: str) -> NDArray[Any]:
-    if getattr(X, "is_sparse", False):
+    if str(getattr(X, "layout", "torch.strided")) != "torch.strided":
         raise InputError(f"{name} must be dense, got a sparse tensor: use {name}.to_dense()")
     here = X.detach().cpu()
     try:

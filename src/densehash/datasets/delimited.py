@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,38 @@ from densehash.datasets.tables import (
     wrong_line,
 )
 from densehash.errors import FileError
+from densehash.locks import new_lock
 
 __all__ = ["delimited_blocks", "delimited_names", "open_delimited"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST_FIELD = 1 << 24
 _MANY = 8  # so many numbers in a row hardly ever count up by chance
+
+
+class _LongFields:
+    """While some file is read, Python's csv takes fields as long as vectors are."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._n_readers = 0
+        self._before = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_readers == 0:
+                self._before = csv.field_size_limit()
+                csv.field_size_limit(max(_LONGEST_FIELD, self._before))
+            self._n_readers += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_readers -= 1
+            if self._n_readers == 0:
+                csv.field_size_limit(self._before)
+
+
+_LONG_FIELDS = _LongFields()
 
 
 def open_delimited(
@@ -53,7 +78,7 @@ def open_delimited(
         ...
     densehash.errors.FileError: no-such-file.csv does not exist
     """
-    with _long_fields():
+    with _LONG_FIELDS:
         return open_text(path, key, ids, _table)
 
 
@@ -67,7 +92,7 @@ def delimited_names(path: Path) -> list[str]:
         ...
     densehash.errors.FileError: no-such-file.csv does not exist
     """
-    with _long_fields():
+    with _LONG_FIELDS:
         return _table(path).names
 
 
@@ -81,18 +106,8 @@ def delimited_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[An
         ...
     densehash.errors.FileError: no-such-file.csv does not exist
     """
-    with _long_fields():
+    with _LONG_FIELDS:
         yield from column_blocks(path, names, _table)
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """A vector in one field is longer than Python's csv allows."""
-    before = csv.field_size_limit(max(_LONGEST_FIELD, csv.field_size_limit()))
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 def _table(path: Path) -> TextTable:

@@ -317,7 +317,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _check_names(self, X: Any, rows: Rows, *, reset: bool) -> None:
         """Keep the names of features, or compare them; only frames have any."""
-        named = X if is_frame(X) else np.empty((0, rows.n_features))
+        # Record batches of older versions of Arrow have names, but no shape for scikit-learn.
+        named = X if is_frame(X) and hasattr(X, "shape") else np.empty((0, rows.n_features))
         validate_data(self, named, skip_check_array=True, reset=reset)
 
     @property

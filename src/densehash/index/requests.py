@@ -261,9 +261,10 @@ def as_queries(Q: Any) -> tuple[Any, bool]:
     >>> as_queries([[0.5, 2.0]])
     ([[0.5, 2.0]], False)
     """
-    Q = as_plain(Q, "Q")
-    if isinstance(Q, (list, tuple)) and Q and not hasattr(Q[0], "__len__"):
-        Q = as_array(Q, "Q")
+    if not isinstance(Q, np.ndarray) or Q.dtype == object:
+        Q = as_plain(Q, "Q")
+        if isinstance(Q, (list, tuple)) and Q and not hasattr(Q[0], "__len__"):
+            Q = as_array(Q, "Q")
     if isinstance(Q, np.ndarray) and Q.ndim == 1 and Q.size and Q.dtype.kind in "fiub":
         return Q[np.newaxis], True
     return Q, False
