@@ -58,7 +58,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 
 
 @every_kind
-@pytest.mark.parametrize("n_bits", [1, 7, 8, 37, 64, 256])
+@pytest.mark.parametrize("n_bits", [1, 37, 64])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_codes_of_any_form_are_searched(kind: str, n_bits: int, form: Any) -> None:
     there, asked = some_bits(60, n_bits), some_bits(9, n_bits, seed=1)

@@ -308,7 +308,8 @@ def test_columns_of_a_frame_by_name(frame: Callable[[dict[str, Any]], Any]) -> N
 
     def made(at: slice) -> Any:
         parts = {"id": names[at], "n": list(range(20))[at], "embedding": X[at].tolist()}
-        return frame({**parts, "text": ["a"] * len(parts["id"])})
+        n = len(parts["id"])
+        return frame({**parts, "text": ["a"] * n, "tags": [["a", "b"]] * n})
 
     first, later = slice(0, 12), slice(12, 20)
     index = Index.build(made(first), ids="id", column="embedding", random_state=0)
@@ -369,6 +370,18 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "short, pandas": (lambda: pandas().Series(wrong(3, [1.0])), "row 0 has 6 numbers, row 3 has 1"),
     "short, polars": (lambda: polars().Series(wrong(3, [1.0])), "row 0 has 6 numbers, row 3 has 1"),
     "short, Arrow": (lambda: arrow().array(wrong(3, [1.0])), "row 0 has 6 numbers, row 3 has 1"),
+    "short, a later chunk": (
+        lambda: arrow().chunked_array([[[1.0] * 6] * 3, [[1.0] * 6, [1.0]]]),
+        "row 3 has 6 numbers, row 4 has 1",
+    ),
+    "short, all of a later chunk": (
+        lambda: arrow().chunked_array([[[1.0] * 6] * 3, [], [[1.0]]]),
+        "row 0 has 6 numbers, row 3 has 1",
+    ),
+    "null, a later chunk": (
+        lambda: arrow().chunked_array([[[1.0] * 6] * 3, [[1.0] * 6, None]]),
+        "row 4 of Q has null in place of",
+    ),
     "short, tensors": (
         lambda: [Tensor(row) for row in wrong(3, [1.0])],
         "row 0 has 6 numbers, row 3 has 1",

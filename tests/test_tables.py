@@ -200,11 +200,11 @@ def test_numbers_are_read_as_they_were(data: st.DataObject, tmp_path_factory: An
             assert found[:].tolist() == [[float(number) for number in row] for row in X]
 
 
-@every_text
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_memory_stays_small(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_BLOCK_NUMBERS", 1 << 10)
-    X = rows(4000, d=16)
-    path = write(tmp_path / f"a{suffix}", {"id": [*range(4000)], "v": X.tolist()})
+    X = rows(2000, d=32)
+    path = write(tmp_path / f"a{suffix}", {"id": [*range(2000)], "v": X.tolist()})
     tracemalloc.start()
     try:
         found = open_vectors(path)
@@ -434,9 +434,17 @@ def fail(capsys: Any, *arguments: Any) -> str:
     return str(output.err)
 
 
-@every_suffix
-@pytest.mark.parametrize("in_columns", [False, True], ids=["one column", "many columns"])
-@pytest.mark.parametrize("id_type", ["int64", "string"])
+@pytest.mark.parametrize(
+    ("suffix", "in_columns", "id_type"),
+    [
+        (".csv", False, "string"),
+        (".csv", True, "int64"),
+        (".tsv", False, "int64"),
+        (".jsonl", True, "string"),
+        (".parquet", True, "string"),
+        (".arrow", False, "int64"),
+    ],
+)
 def test_build_add_upsert_and_search(
     suffix: str, in_columns: bool, id_type: str, tmp_path: Path, capsys: Any
 ) -> None:
@@ -537,8 +545,10 @@ def read_table(path: Path) -> Any:
     return pytest.importorskip("pyarrow").ipc.open_file(str(path)).read_all()
 
 
-@every_suffix
-@pytest.mark.parametrize("out", [".parquet", ".arrow"])
+@pytest.mark.parametrize(
+    ("suffix", "out"),
+    [(".csv", ".parquet"), (".jsonl", ".arrow"), (".parquet", ".arrow"), (".arrow", ".parquet")],
+)
 def test_codes_keep_ids_and_columns(
     suffix: str, out: str, tmp_path: Path, model: Path, capsys: Any
 ) -> None:

@@ -172,36 +172,41 @@ def _of_frame(frame: Any, name: str) -> Any:
         )
     if not _is_arrow(frame):
         return frame
-    arrays = [column.to_numpy(zero_copy_only=False) for column in map(_in_one, columns)]
-    return np.column_stack(arrays) if arrays else np.empty((len(frame), 0))
+    arrays = [_of_arrow(column, name) for column in columns]
+    return np.column_stack(arrays) if arrays else np.empty((0, 0))
 
 
 def _column_at(frame: Any, at: int) -> Any:
     return frame.iloc[:, at] if hasattr(frame, "iloc") else frame.to_series(at)
 
 
-def _in_one(column: Any) -> Any:
-    return column.combine_chunks() if _is_a(column, "pyarrow", "ChunkedArray") else column
-
-
 def _holds_vectors(column: Any) -> bool:
-    """Whether a column of a frame is of lists or arrays; of objects, the first tells."""
+    """Whether a column of a frame is of lists of numbers; of objects, the first tells."""
     if hasattr(column, "to_pylist"):
         return _is_list(getattr(column.type, "storage_type", column.type))
     if _is_a(column, "polars", "Series"):
-        return _is_polars_list(column)
+        return _is_polars_list(column) and bool(column.dtype.inner.is_numeric())
     if hasattr(column.dtype, "pyarrow_dtype"):
         return _is_list(column.dtype.pyarrow_dtype)
     if column.dtype != object:
         return False
-    return any(_length(value) > 0 for value in column.dropna().iloc[:1])
+    some = column.dropna().iloc[:1]
+    return any(_length(value) > 0 and _is_number(next(iter(value))) for value in some)
 
 
 def _is_list(kind: Any) -> bool:
     """Whether a type of Arrow is one of lists of numbers."""
     value = str(getattr(kind, "value_type", ""))
-    is_list = "list" in str(kind).partition("<")[0]
-    return is_list and value.startswith(("float", "double", "halffloat", "int", "uint", "bool"))
+    numbers = ("float", "double", "halffloat", "int", "uint", "bool")
+    return _is_any_list(kind) and value.startswith(numbers)
+
+
+def _is_any_list(kind: Any) -> bool:
+    return "list" in str(kind).partition("<")[0]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) or hasattr(value, "detach")  # of a tensor
 
 
 def _is_polars_list(column: Any) -> bool:
@@ -236,38 +241,40 @@ def _of_polars(column: Any, name: str) -> NDArray[Any]:
 
 def _of_arrow(array: Any, name: str) -> NDArray[Any]:
     """Of lists, all numbers in rows; of binary, all bytes in rows; of numbers, an array (n,)."""
-    whole = _in_one(array)
-    if _is_a(whole, "pyarrow", "ChunkedArray"):  # of no chunks, or more than one can hold
-        whole = whole.chunk(0) if whole.num_chunks else whole
-    lists = getattr(whole, "storage", whole)
-    kind = lists.type
-    if str(kind).startswith("fixed_size_binary"):
-        return _of_bytes(lists, name)
-    if "list" not in str(kind).partition("<")[0]:
+    chunks = array.chunks if _is_a(array, "pyarrow", "ChunkedArray") else [array]
+    filled = [chunk for chunk in chunks if len(chunk)]
+    parts: list[NDArray[Any]] = []
+    row = 0
+    for chunk in filled:
+        part = _of_chunk(getattr(chunk, "storage", chunk), name, row)
+        if parts and part.shape[1:] != parts[0].shape[1:]:
+            _refuse_length(name, parts[0].shape[1], row, part.shape[1])
+        parts.append(part)
+        row += len(chunk)
+    if not parts:
+        return np.empty((0, 0))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _of_chunk(lists: Any, name: str, row: int) -> NDArray[Any]:
+    """An array of Arrow that has rows, the first of which is ``row``."""
+    kind, n = lists.type, len(lists)
+    is_binary = str(kind).startswith("fixed_size_binary")
+    if not is_binary and not _is_any_list(kind):
         found: NDArray[Any] = lists.to_numpy(zero_copy_only=False)
         return found
     if lists.null_count:
-        _refuse(name, _first_null(lists), "null")
+        _refuse(name, row + _first_null(lists), "null")
+    if is_binary:  # packed codes, as other systems keep them
+        buffer, width = lists.buffers()[1], kind.byte_width
+        return np.frombuffer(buffer, np.uint8, n * width, lists.offset * width).reshape(n, width)
     if not hasattr(kind, "list_size"):
-        _check_lengths(np.diff(lists.offsets.to_numpy()), name)
+        _check_lengths(np.diff(lists.offsets.to_numpy()), name, row)
     values = lists.flatten()
-    n = len(lists)
     if values.null_count:
-        _refuse(name, _first_null(values) // max(len(values) // n, 1), "a null")
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return numbers.reshape(n, -1) if n else np.empty((0, 0))
-
-
-def _of_bytes(array: Any, name: str) -> NDArray[np.uint8]:
-    """Packed codes (n, width), as other systems keep them."""
-    if array.null_count:
-        _refuse(name, _first_null(array), "null")
-    width, n = array.type.byte_width, len(array)
-    buffer = array.buffers()[1]
-    if n == 0 or buffer is None:
-        return np.empty((n, width), np.uint8)
-    numbers = np.frombuffer(buffer, np.uint8, n * width, array.offset * width)
-    return numbers.reshape(n, width)
+        _refuse(name, row + _first_null(values) // (len(values) // n), "a null")
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(n, -1)
+    return numbers
 
 
 def _first_null(array: Any) -> int:
@@ -302,14 +309,18 @@ def _length(value: Any) -> int:
         return -1
 
 
-def _check_lengths(lengths: NDArray[Any], name: str) -> None:
+def _check_lengths(lengths: NDArray[Any], name: str, row: int = 0) -> None:
+    """Refuse lengths of rows that differ; the first is that of ``row``."""
     other = np.flatnonzero(lengths != lengths[:1])
     if other.size:
-        found = lengths[other[0]]
-        raise InputError(
-            f"{name} must be vectors of one length: row 0 has {lengths[0]} numbers, row {other[0]} "
-            + ("is no vector" if found < 0 else f"has {found}")
-        )
+        _refuse_length(name, lengths[0], row + int(other[0]), lengths[other[0]], row)
+
+
+def _refuse_length(name: str, length: int, row: int, found: int, first: int = 0) -> NoReturn:
+    raise InputError(
+        f"{name} must be vectors of one length: row {first} has {length} numbers, row {row} "
+        + ("is no vector" if found < 0 else f"has {found}")
+    )
 
 
 def _refuse(name: str, row: int, came: str) -> NoReturn:
