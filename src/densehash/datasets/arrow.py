@@ -152,8 +152,8 @@ class PieceRows(LazyRows):
             self._refuse(row + _first_null(values) // self.shape[1], "a null among them")
         return values
 
-    def _as_lists(self, batch: Any, names: list[str]) -> Any:
-        """The columns of these names as one of lists."""
+    def _as_lists(self, batch: Any, names: list[str], row: int) -> Any:
+        """The columns of these names as one of lists; the first row of the batch is ``row``."""
         columns = [batch.column(batch.schema.names.index(name)) for name in names]
         columns = [getattr(column, "storage", column) for column in columns]
         pa = import_extra("pyarrow", "parquet")
@@ -164,9 +164,9 @@ class PieceRows(LazyRows):
         for name, column in zip(names, columns, strict=True):
             column.validate()
             if column.null_count:
-                at = _first_null(column)
+                at = row + _first_null(column)
                 raise FileError(
-                    f"{self._path}: expected numbers in {name!r}, found null (row {at})"
+                    f"{self._path}: expected a number in row {at} of {name!r}, found null"
                 )
         numbers = np.empty((len(batch), len(columns)), self.dtype)
         for at, column in enumerate(columns):
@@ -216,8 +216,11 @@ class ParquetRows(PieceRows):
             super().__init__(path, ", ".join(self._names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        table = self._file.read_row_group(piece, columns=self._names)
-        return [self._as_lists(batch, self._names) for batch in _batches(table, self._names)]
+        found, row = [], int(self._limits[piece])
+        for batch in self._file.read_row_group(piece, columns=self._names).to_batches():
+            found.append(self._as_lists(batch, self._names, row))
+            row += len(batch)
+        return found
 
 
 class ArrowRows(PieceRows):
@@ -262,7 +265,7 @@ class ArrowRows(PieceRows):
             super().__init__(path, ", ".join(names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        return [self._as_lists(self._batch(piece), self._names)]
+        return [self._as_lists(self._batch(piece), self._names, int(self._limits[piece]))]
 
 
 def open_parquet(path: Path, key: str | None = None, ids: str | None = None) -> ParquetRows:
@@ -315,7 +318,7 @@ def parquet_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
         for name in names:
             place_of(path, name, file.schema_arrow.names)
         for group in range(file.num_row_groups):
-            for batch in _batches(file.read_row_group(group, columns=names), names):
+            for batch in file.read_row_group(group, columns=names).to_batches():
                 yield _by_name(batch, names)
 
 
@@ -639,11 +642,6 @@ def _bytes_as_lists(pa: Any, column: Any) -> Any:
     size = n * width
     numbers = np.frombuffer(buffer, np.uint8, size, column.offset * width) if size else b""
     return pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.uint8()), width)
-
-
-def _batches(table: Any, names: list[str]) -> list[Any]:
-    """A table in record batches; at least one where it has rows."""
-    return list(table.select(names).to_batches())
 
 
 def _by_name(batch: Any, names: list[str]) -> dict[str, Any]:
