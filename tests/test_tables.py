@@ -415,6 +415,19 @@ def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         column_names(tmp_path / "a.parquet")
 
 
+def test_offsets_that_lie_are_found_before_they_are_used(tmp_path: Path) -> None:
+    ids = [f"row {at}" for at in range(10, 14)]
+    path = write(tmp_path / "a.arrow", {"id": ids, "v": rows(4).tolist()})
+    whole = path.read_bytes()
+    offsets = np.array([0, 6, 12, 18, 24], "<i4").tobytes()
+    assert whole.count(offsets) == 1
+    for lie in ([0, 6, 12, 18, 2**31 - 1], [0, 6, -12, 18, 24], [0, 2**20, 2**20, 2**21, 2**21]):
+        path.write_bytes(whole.replace(offsets, np.array(lie, "<i4").tobytes()))
+        with pytest.raises(FileError, match="cannot be read by pyarrow"):
+            list(read_columns(path, ["id"]))
+        assert open_vectors(path).shape == (4, D)
+
+
 # --- the command line -----------------------------------------------------------------------
 
 

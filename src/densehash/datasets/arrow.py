@@ -645,7 +645,11 @@ def _bytes_as_lists(pa: Any, column: Any) -> Any:
 
 
 def _by_name(batch: Any, names: list[str]) -> dict[str, Any]:
-    return {name: batch.column(batch.schema.names.index(name)) for name in names}
+    """Columns whose offsets and lengths do not lie: they are read by whoever gets them."""
+    found = {name: batch.column(batch.schema.names.index(name)) for name in names}
+    for column in found.values():
+        column.validate(full=True)
+    return found
 
 
 @contextmanager
