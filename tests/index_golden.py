@@ -22,6 +22,7 @@ DATA = Path(__file__).parent / "data"
 # By what is special of them; see build().
 CODES = ("flat", "grouped", "multi")
 SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare")
+BITS = ("bits",)
 
 # Half a unit away from all rows, so that no query lies on a plane.
 QUERIES = rows(5, seed=5) + np.float32(0.5)
@@ -78,11 +79,16 @@ def build(kind: str) -> Index:
         index.add(X[30:], ids=ids[30:])
         if kind == "signs-twice":
             index.tune(QUERIES, recall=0.9, k=3)
+    elif kind in BITS:  # ready-made codes, and the hasher that made them
+        ids = names(40, "string")
+        learnt = LSH(13, random_state=0).fit(X)
+        codes = learnt.transform(X)
+        index = Index.from_codes(codes[:30], ids=ids[:30], hasher=learnt)
+        index.add(codes[30:], ids=ids[30:])
     elif kind == "flat":  # strings, half precision, cosines
         ids = names(40, "string")
-        learnt = ITQ(16, random_state=0)
-        index = Index.build(X[:30], ids=ids[:30], hasher=learnt, kind=kind, metric="cosine",
-                            keep_vectors="float16")  # fmt: skip
+        index = Index.build(X[:30], ids=ids[:30], hasher=ITQ(16, random_state=0), kind=kind,
+                            metric="cosine", keep_vectors="float16")  # fmt: skip
         index.add(X[30:], ids=ids[30:])
     elif kind == "grouped":  # whole numbers, tuned
         ids = names(40, "int64")
@@ -102,7 +108,7 @@ def build(kind: str) -> Index:
 def answers(index: Index) -> list[Any]:
     """What an index says to all questions that it can answer."""
     found = []
-    for question in QUESTIONS if index.sketch == "codes" else SIGNS_QUESTIONS:
+    for question in SIGNS_QUESTIONS if index.sketch == "signs" else QUESTIONS:
         has_vectors = index._state.vector_type is not None or index.sketch == "signs"
         if not has_vectors and question.get("rerank", "exact") == "exact":
             continue
@@ -119,7 +125,7 @@ def make(kind: str) -> None:
     if folder(kind).exists():
         return
     index = build(kind)
-    if index.sketch == "codes":
+    if index.sketch != "signs":
         asked = unit(QUERIES) if index.metric == "cosine" else QUERIES
         margins = np.abs(index.hasher.project(asked))
         assert margins.min() > 1e-3 * margins.mean()  # bits are the same on every machine
@@ -131,5 +137,5 @@ def make(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    for one in (*CODES, *SIGNS):
+    for one in (*CODES, *SIGNS, *BITS):
         make(one)

@@ -540,6 +540,28 @@ def test_add(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) ->
     assert content(index) == before
 
 
+def test_update_and_upsert(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "more.npy", Q[:3])
+    ids = tmp_path / "ids.txt"
+    ids.write_text("7\n5000\n8\n", encoding="utf-8")
+    ask = (index, tmp_path / "more.npy", "--ids", ids)
+    before = content(index)
+    assert "id 5000 is not in the index: add or upsert it" in bad(capsys, "update", *ask)
+    assert content(index) == before
+    assert as_json(capsys, "upsert", *ask) == {"added": 1, "updated": 2, "rows": N + 1}
+    np.testing.assert_array_equal(Index.open(index).get([7, 5000, 8]), Q[:3])
+    assert "added 0 rows, updated 3 rows; there are 201 now" in good(capsys, "upsert", *ask)
+    np.save(tmp_path / "more.npy", Q[3:6])
+    assert f"updated 3 rows of {N + 1}" in good(capsys, "update", *ask)
+    assert as_json(capsys, "update", *ask) == {"updated": 3, "rows": N + 1}
+    np.testing.assert_array_equal(Index.open(index).get([7, 5000, 8]), Q[3:6])
+    ids.write_text("7\n7\n8\n", encoding="utf-8")
+    before = content(index)
+    assert "7 is there twice" in bad(capsys, "upsert", *ask)
+    assert "--ids" in bad(capsys, "upsert", index, tmp_path / "more.npy")
+    assert content(index) == before
+
+
 def test_numbers_are_names_where_the_index_has_names(
     capsys: pytest.CaptureFixture[str], named: Path, tmp_path: Path
 ) -> None:

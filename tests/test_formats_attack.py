@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from densehash import DSH
 from densehash.datasets import vecs
-from densehash.datasets.files import FORMATS, SUFFIXES, open_vectors, write_vectors
+from densehash.datasets.files import FORMATS, WRITABLE, open_vectors, write_vectors
 from densehash.errors import FileError, InputError
 
 HUGE = 2**31 - 1
@@ -30,7 +30,7 @@ TYPES = {".bvecs": np.uint8, ".u8bin": np.uint8, ".i8bin": np.int8, ".ivecs": np
 TYPES |= {".ibin": np.int32}
 
 
-@pytest.fixture(params=SUFFIXES)
+@pytest.fixture(params=WRITABLE)
 def suffix(request: pytest.FixtureRequest) -> str:
     extra = next(form.extra for form in FORMATS if request.param in form.suffixes)
     if extra:
@@ -177,10 +177,10 @@ def test_no_permission(tmp_path: Path, suffix: str) -> None:
 def test_a_file_of_another_format(tmp_path: Path, suffix: str) -> None:
     whole = tmp_path / f"whole{suffix}"
     write_vectors(whole, make(suffix))
-    families = [(".hdf5", ".h5"), (".arrow", ".feather"), *((name,) for name in SUFFIXES[:9])]
+    families = [(".hdf5", ".h5"), (".arrow", ".feather"), *((name,) for name in WRITABLE[:9])]
     family = next((names for names in families if suffix in names), (suffix,))
-    signed = SUFFIXES.index(suffix) >= SUFFIXES.index(".npy")
-    for other in SUFFIXES:
+    signed = WRITABLE.index(suffix) >= WRITABLE.index(".npy")
+    for other in WRITABLE:
         path = tmp_path / f"other{other}"
         path.unlink(missing_ok=True)
         path.write_bytes(whole.read_bytes())

@@ -38,7 +38,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "bytes": (np.full((5, 24), b"1"), "X cannot be used: .*bytes"),
     "dates": (np.zeros((5, 24), "datetime64[s]"), "must be numbers, got dtype datetime64"),
     "sparse": (scipy.sparse.csr_array(np.eye(24)), "must be dense"),
-    "ragged": ([[1.0, 2.0], [3.0]], "X cannot be used: .*inhomogeneous"),
+    "ragged": ([[1.0, 2.0], [3.0]], "row 0 has 2 numbers, row 1 has 1"),
     "text": ("rows", "X cannot be used"),
     "nothing": (None, "got a NoneType"),
     "a number": (3, "got a int"),

@@ -175,6 +175,7 @@ def test_a_disk_that_fails(kind: str, error: int, for_good: bool, tmp_path: Path
         "add": lambda index: index.add(rows(7, seed=1)),
         "remove": lambda index: index.remove([3, 4]),
         "update": lambda index: index.update([8, 9], rows(2, seed=2)),
+        "upsert": lambda index: index.upsert([9, 999], rows(2, seed=2)),
         "compact": lambda index: index.compact(),
         "tune": lambda index: index.tune(rows(9, seed=3) + 0.5, recall=0.5, k=2),
         "save": lambda index: build(kind, rows(30, seed=4)).save(path),

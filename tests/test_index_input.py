@@ -110,10 +110,13 @@ def test_rows_that_are_refused(index: Index) -> None:
             index.add(bad)
         with pytest.raises((InputError, TypeError), match=message or None):
             index.update([1, 2], bad)
+        with pytest.raises((InputError, TypeError), match=message or None):
+            index.upsert([1, 700], bad)
 
 
 def test_queries_that_are_refused(index: Index) -> None:
-    for bad, _ in BAD_ROWS.values():
+    # One dimension is one query.
+    for bad in (bad for name, (bad, _) in BAD_ROWS.items() if name != "one dimension"):
         for asked in ({"k": 2}, {"radius": 3.0}, {"k": 2, "rerank": None}, {"k": 2, "metric": "ip"},
                       {"k": 2, "exclude_self": True}):  # fmt: skip
             with pytest.raises((InputError, TypeError)):
@@ -129,11 +132,16 @@ def test_ids_that_are_refused(index: Index) -> None:
     refuses(index, "70 is not in the index", lambda: index.update([1, 70], X))
     refuses(index, "3 is not in the index", lambda: index.update([1, 3], X))  # it was removed
     refuses(index, "1 is there twice", lambda: index.update([1, 1], X))
+    refuses(index, "1 is there twice", lambda: index.upsert([1, 1], X))
+    refuses(index, "70 is there twice", lambda: index.upsert([70, 70], X))
+    refuses(index, "2 rows but there are 1 ids", lambda: index.upsert([1], X))
     refuses(index, None, lambda: index.update([1], X))
     refuses(index, None, lambda: index.update([], X))
     for name in ("negative", "strings", "mixed", "floats", "text", "square", "scalar"):
         bad = BAD_IDS[name][0]
         refuses(index, None, lambda bad=bad: index.update(bad, X))  # type: ignore[misc]
+        if bad != [70, 5]:  # which is neither wrong nor there twice
+            refuses(index, None, lambda bad=bad: index.upsert(bad, X))  # type: ignore[misc]
         refuses(index, None, lambda bad=bad: index.remove(bad))  # type: ignore[misc]
         refuses(index, None, lambda bad=bad: index.get(bad))  # type: ignore[misc]
         refuses(index, None, lambda bad=bad: index.search(X, filter=bad))  # type: ignore[misc]

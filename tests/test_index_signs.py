@@ -401,7 +401,7 @@ def test_the_short_way_answers_as_the_long_one(kind: str, dtype: str) -> None:
     assert same(index.search(Q, 600), index.search(Q.tolist(), 600))
     bad: dict[str, Any] = {
         "is empty": Q[:0],
-        "2 dimensions": Q[0],
+        "2 dimensions": Q[np.newaxis],
         "features": Q[:, :3],
         "finite": np.full((1, 24), np.nan, np.float32),
         "too large": np.full((1, 24), 1e30, np.float32),

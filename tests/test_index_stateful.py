@@ -108,6 +108,18 @@ class Machine(RuleBasedStateMachine):
         else:
             self.change(lambda: self.index.update(names, X), lambda m: m.put(names, X), fault)
 
+    @rule(which=some_names, shift=shifts, fault=faults)
+    def upsert(self, which: set[int], shift: int, fault: int | None) -> None:
+        names = [self.names[at] for at in which]
+        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        there = sum(name in self.model.rows for name in names)
+        if not names:
+            self.refused(lambda: self.index.upsert(names, X))
+            return
+        self.refused(lambda: self.index.upsert([*names, names[0]], np.r_[X, X[:1]]))
+        found = self.change(lambda: self.index.upsert(names, X), lambda m: m.put(names, X), fault)
+        assert found in ((len(names) - there, there), FileError)
+
     @rule(which=some_names, fault=faults)
     def remove(self, which: set[int], fault: int | None) -> None:
         names = [self.names[at] for at in which]

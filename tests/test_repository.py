@@ -133,7 +133,7 @@ def test_the_examples_of_the_index_run(tmp_path: Path, monkeypatch: pytest.Monke
     names: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(example, names)
-    assert len(names["index"]) == 1795
+    assert len(names["index"]) == 1796
 
 
 def test_the_example_of_the_evaluation_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,6 +197,16 @@ def test_many_shards_are_merged_in_a_tree(path: Path) -> None:
         check(index, whole, rows(4, seed=4), 6, rerank=how, candidates=9)
 
 
+def test_one_vector(path: Path) -> None:
+    index, X, ids = build(path)
+    whole = one_index(index, X, ids)
+    for asked in ({}, {"exclude_self": ids[3]}, {"rerank": None}):
+        check(index, whole, X[3], 4, **asked)
+        check(index, whole, X[3].tolist(), 4, **asked)
+    assert index.search(X[3], 4).ids.shape == (4,)
+    assert index.search(X[3], radius=3.0).limits.shape == (2,)
+
+
 def test_ties_at_the_last_candidate_go_by_id(path: Path) -> None:
     """Rows with one code in all shards: the least ids count, wherever they lie."""
     X = np.repeat(rows(2), 30, axis=0)

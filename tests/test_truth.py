@@ -352,7 +352,7 @@ def test_a_bar_is_shown_if_asked_for(
         (np.zeros((0, 1)), [[1]], "queries is empty: 0 sample"),
         ([[1j]], [[1]], "queries cannot be used"),
         ([[1]], [["a"]], "X (cannot be used|must be numbers)"),
-        ([[1], [1, 2]], [[1]], "queries cannot be used"),
+        ([[1], [1, 2]], [[1]], "queries must be vectors of one length"),
         ([[0], [np.nan]], [[1]], "queries must hold finite rows .*, got length nan in row 1"),
         ([[1]], [[1], [2], [-np.inf]], "X must hold finite rows .*, got length inf in row 2"),
         ([[1]], [[1], [1e150]], r"X .* shorter than 1e\+150, got length 1e\+150 in row 1"),

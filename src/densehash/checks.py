@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
+from densehash.columns import as_plain
 from densehash.errors import InputError
 from densehash.source import Source
 from densehash.stream import Blocks, DatasetRows, is_dataset, is_stream
@@ -248,7 +249,8 @@ def check_vectors(X: VectorsLike, name: str = "X") -> NDArray[np.generic]:
     Parameters
     ----------
     X : array of shape (n, d) of any real type, a memory map, a Source, an h5py.Dataset, a callable
-        as :class:`~densehash.stream.Blocks` takes it, a data frame, or nested lists
+        as :class:`~densehash.stream.Blocks` takes it, a data frame of numbers, nested lists, or
+        what :func:`~densehash.columns.as_plain` makes an array of: tensors, columns of vectors
     name : what the error calls it
 
     Returns
@@ -274,8 +276,11 @@ data: X.reshape(1, -1) is one row, X.reshape(-1, 1) is one feature
         X = Blocks(cast(Callable[[], Iterable[ArrayLike]], X))
     elif is_dataset(X):
         X = _dataset_rows(X, name)
-    is_array = isinstance(X, (np.ndarray, Source)) and X.dtype.kind in "fiub"
-    array = cast("NDArray[np.generic]", X) if is_array else _as_numbers(cast(ArrayLike, X), name)
+    if not _is_numbers(X):
+        X = as_plain(X, name)
+    array = (
+        cast("NDArray[np.generic]", X) if _is_numbers(X) else _as_numbers(cast(ArrayLike, X), name)
+    )
     if array.ndim != 2:
         raise InputError(
             f"{name} must have 2 dimensions (n, d), got shape {array.shape}. Reshape your data: "
@@ -354,6 +359,10 @@ def _dataset_rows(dataset: Any, name: str) -> DatasetRows:
     return DatasetRows(dataset)
 
 
+def _is_numbers(X: object) -> bool:
+    return isinstance(X, (np.ndarray, Source)) and X.dtype.kind in "fiub"
+
+
 def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     """Lists, data frames, objects, sparse matrices, text: as scikit-learn takes or refuses them."""
     if isinstance(X, (list, tuple)) and (plain := _plain_numbers(X)) is not None:
@@ -373,7 +382,8 @@ def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
     except ValueError as error:  # objects that are no numbers stay a TypeError, as scikit-learn has
         raise InputError(f"{name} cannot be used: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} must be numbers, got dtype {array.dtype}")
+        hint = f": use {name}.astype('float32')" if array.dtype.kind == "V" else ""  # bfloat16
+        raise InputError(f"{name} must be numbers, got dtype {array.dtype}{hint}")
     return array
 
 

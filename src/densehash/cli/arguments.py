@@ -14,12 +14,17 @@ from densehash.errors import FileError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["parse_ids", "read_ids"]
+__all__ = ["column_of_ids", "ids_of_rows", "parse_ids", "read_ids"]
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of an index.")]
 Key = Annotated[
     str | None,
-    typer.Option(help="An array or column inside the file of vectors, where it has several."),
+    typer.Option(
+        "--key",
+        "--column",
+        help="An array or column inside the file of vectors, where it has several. Columns of one "
+        "number each: x,y,z, or 'x*' for all whose names begin with x.",
+    ),
 ]
 Method = Annotated[
     str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
@@ -30,6 +35,15 @@ Metric = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="How many threads; one for each CPU without it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
+
+IdsOfRows = Annotated[
+    str | None,
+    typer.Option(
+        "--ids",
+        help="A column of the file of vectors, or a file of ids: text, one a line, or .npy. They "
+        "are numbers where all are, and strings otherwise.",
+    ),
+]
 
 Ids: TypeAlias = "NDArray[Any] | list[str]"
 
@@ -53,6 +67,61 @@ def read_ids(path: Path, id_type: str | None = None) -> Ids:
     if "" in lines:
         raise FileError(f"{path}: line {lines.index('') + 1} is empty, expected one id a line")
     return _parsed(lines, id_type, lambda at: f"{path}: line {at + 1}")
+
+
+def column_of_ids(ids: str | None, vectors: Path) -> str | None:
+    """The column of the file of vectors that ``--ids`` names; None where it names a file."""
+    from densehash.datasets import column_names  # noqa: PLC0415  `densehash --help` does without
+
+    if ids is None:
+        return None
+    names = column_names(vectors)
+    is_file = Path(ids).exists()
+    if ids in names:
+        if is_file:
+            raise InputError(
+                f"--ids {ids} is a file, and a column of {vectors}: ./{ids} would be the file"
+            )
+        return ids
+    if not is_file and names and Path(ids).suffix.lower() not in (".npy", ".txt"):
+        some = ", ".join(map(repr, names[:20]))
+        raise InputError(f"--ids {ids} is neither a file nor a column of {vectors}: it has {some}")
+    return None
+
+
+def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> Ids | None:
+    """Ids of a file of vectors: of a column of it, or of a file of their own; None without.
+
+    Parameters
+    ----------
+    ids : what ``--ids`` says
+    vectors : the file of vectors
+    id_type : as in :func:`read_ids`
+    """
+    if ids is None:
+        return None
+    column = column_of_ids(ids, vectors)
+    if column is None:
+        return read_ids(Path(ids), id_type)
+    from densehash.datasets import read_columns  # noqa: PLC0415
+
+    values: list[Any] = []
+    for block in read_columns(vectors, [column]):
+        part = block[column]
+        values += part.to_pylist() if hasattr(part, "to_pylist") else part
+    types = {type(value) for value in values}
+    if types == {str}:
+        return _parsed(values, id_type, lambda at: f"row {at} of {column!r}")
+    if types != {int}:
+        found = ", ".join(sorted(kind.__name__ for kind in types))
+        raise InputError(
+            f"{column!r} of {vectors} must be all integers or all strings, got {found}"
+        )
+    if id_type == "string":
+        return [str(value) for value in values]
+    import numpy as np  # noqa: PLC0415
+
+    return np.asarray(values)
 
 
 def parse_ids(words: Sequence[str], id_type: str) -> Ids:

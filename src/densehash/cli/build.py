@@ -14,7 +14,15 @@ from typing import Annotated, Any
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, Bits, Key, Method, read_ids
+from densehash.cli.arguments import (
+    AsJson,
+    Bits,
+    IdsOfRows,
+    Key,
+    Method,
+    column_of_ids,
+    ids_of_rows,
+)
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
 from densehash.cli.text import facts
@@ -35,6 +43,7 @@ _KEEP: dict[str, bool | str] = {
     epilog=examples(
         "densehash build vectors.npy -o photos.dh",
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
+        "densehash build rows.parquet -o photos.dh --column embedding --ids id",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
@@ -56,13 +65,7 @@ def _build(
         str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
     ] = "auto",
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file of ids: text, one a line, or .npy. They are numbers where all lines are, "
-            "and strings otherwise; without it, they count rows from 0 on."
-        ),
-    ] = None,
+    ids: IdsOfRows = None,
     key: Key = None,
     keep_vectors: Annotated[
         str,
@@ -87,7 +90,7 @@ def _build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of a file of vectors.
+    """Make an index of a file of vectors; without --ids, ids count rows from 0 on.
 
     Rows go through memory piece by piece, so that there may be more than it holds. The index
     appears when it is whole. One that is replaced stays as it is until then: whoever searches it
@@ -108,8 +111,9 @@ def _build(
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
-    opened = open_vectors(vectors, key=key)
-    names = None if ids is None else read_ids(ids)
+    column = column_of_ids(ids, vectors)
+    opened = open_vectors(vectors, key=key, ids=column)
+    names = ids_of_rows(ids, vectors)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
@@ -122,6 +126,7 @@ def _build(
             X = distributed.open_dask(
                 vectors,
                 key=key,
+                ids=column,
                 chunk_rows=shard_rows,
                 chunk_bytes=max(min(each, _SHARD_BYTES), 1),
             )

@@ -1,4 +1,7 @@
-"""``densehash add``, ``remove`` and ``compact``: changes of an index, on the disk or not at all."""
+"""``densehash add``, ``update``, ``upsert``, ``remove``, ``compact``: changes of an index.
+
+Each of them is on the disk as a whole, or not at all.
+"""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -12,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, IndexPath, Key, parse_ids, read_ids
+from densehash.cli.arguments import (
+    AsJson,
+    IdsOfRows,
+    IndexPath,
+    Key,
+    column_of_ids,
+    ids_of_rows,
+    parse_ids,
+    read_ids,
+)
 from densehash.cli.text import aligned, say
 from densehash.errors import InputError
 
@@ -31,29 +43,73 @@ __all__: list[str] = []
 def _add(
     index: IndexPath,
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file of ids: text, one a line, or .npy; without it, where ids are numbers, "
-            "they are those after the largest there ever was."
-        ),
-    ] = None,
+    ids: IdsOfRows = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the vectors of a file to an index; an id that is there already is a mistake."""
+    """Add the vectors of a file to an index; an id that is there already is a mistake.
+
+    Without --ids, where ids are numbers, they are those after the largest there ever was.
+    """
     from densehash.datasets import open_vectors
     from densehash.index import Index
 
     opened = Index.open(index)
-    names = None if ids is None else read_ids(ids, opened.info()["ids"])
-    added = opened.add(open_vectors(vectors, key=key), ids=names, verbose=1)
+    names = ids_of_rows(ids, vectors, opened.info()["ids"])
+    X = open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
+    added = opened.add(X, ids=names, verbose=1)
     if as_json:
         answer = {"added": len(added), "ids": added.tolist(), "rows": len(opened)}
         typer.echo(json.dumps(answer))
         return
     named = f", with ids {added[0]} to {added[-1]}" if names is None else ""
     say(f"added {_rows(len(added))}{named}; there are {len(opened):,} now")
+
+
+@app.command("update", epilog=examples("densehash update photos.dh new.npy --ids ids.txt"))
+def _update(
+    index: IndexPath,
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    ids: IdsOfRows = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace vectors of an index by those of a file; an id that is not there is a mistake."""
+    from densehash.index import Index
+
+    opened = Index.open(index)
+    names, X = _named_rows(opened, ids, vectors, key)
+    opened.update(names, X, verbose=1)
+    if as_json:
+        typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
+    else:
+        say(f"updated {_rows(len(names))} of {len(opened):,}")
+
+
+@app.command(
+    "upsert",
+    epilog=examples(
+        "densehash upsert photos.dh rows.npy --ids ids.txt --json",
+        "densehash upsert photos.dh rows.csv --ids id --column embedding",
+    ),
+)
+def _upsert(
+    index: IndexPath,
+    vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
+    ids: IdsOfRows = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the vectors of ids that an index has, and add the others, in one change."""
+    from densehash.index import Index
+
+    opened = Index.open(index)
+    names, X = _named_rows(opened, ids, vectors, key)
+    added, updated = opened.upsert(names, X, verbose=1)
+    if as_json:
+        typer.echo(json.dumps({"added": added, "updated": updated, "rows": len(opened)}))
+    else:
+        say(f"added {_rows(added)}, updated {_rows(updated)}; there are {len(opened):,} now")
 
 
 @app.command(
@@ -101,6 +157,18 @@ def _compact(index: IndexPath, as_json: AsJson = False) -> None:
         return
     rows = [(name.replace("_", " "), f"{before[name]:,}", f"{after[name]:,}") for name in before]
     say("\n".join(aligned(("", "before", "after"), rows, left=[0])))
+
+
+def _named_rows(index: Index, ids: str | None, vectors: Path, key: str | None) -> tuple[Any, Any]:
+    """Ids and vectors of a file of rows that must have ids."""
+    from densehash.datasets import open_vectors
+
+    names = ids_of_rows(ids, vectors, index.info()["ids"])
+    if names is None:
+        raise InputError(
+            "--ids must name the ids of the vectors: a column of their file, or a file"
+        )
+    return names, open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
 
 
 def _sizes(index: Index) -> dict[str, int]:

@@ -54,7 +54,10 @@ def _compare(
     rows: Annotated[int | None, typer.Option(help="Draw so many rows; all without it.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds; means are shown.")] = 1,
     key: Annotated[
-        str | None, typer.Option(help="An array or column inside the file, where it has several.")
+        str | None,
+        typer.Option(
+            "--key", "--column", help="An array or column inside the file, where it has several."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-compare"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, Key
+from densehash.cli.arguments import AsJson, IdsOfRows, Key
 from densehash.cli.text import facts
 from densehash.errors import InputError
 from densehash.progress import bar
@@ -29,6 +29,7 @@ _BEFORE_A_ROW = {".bvecs": 4}  # bytes
     epilog=examples(
         "densehash encode vectors.npy --hasher model.dh -o codes.npy",
         "densehash encode base.fvecs --hasher photos.dh -o codes.u8bin --json",
+        "densehash encode rows.parquet --hasher model.dh -o codes.parquet --ids id --keep title",
     ),
 )
 def _encode(
@@ -39,9 +40,20 @@ def _encode(
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", help="The file of codes: .npy, .u8bin, .bvecs, ..., by its suffix."
+            "-o",
+            "--out",
+            help="The file of codes: .npy, .u8bin, .bvecs, ..., by its suffix. Parquet and Arrow "
+            "files get them as binary of a fixed size, in a column 'codes'.",
         ),
     ],
+    ids: IdsOfRows = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the file of vectors that go beside the codes, with commas between "
+            "them; for Parquet and Arrow files."
+        ),
+    ] = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,21 +62,25 @@ def _encode(
     Rows are read, hashed and written a block at a time, so that memory stays small. The file
     appears when it is whole; one that is replaced stays as it is until then. The hasher of an index
     by cosine gets rows of length one, as in the index.
+
+    To Parquet and Arrow files, --ids and --keep write ids and other columns beside the codes.
     """
     from densehash.bits import bytes_for
-    from densehash.cli.encoding import Codes, check_out, open_hasher
-    from densehash.datasets import open_vectors, write_vectors
+    from densehash.cli.arguments import column_of_ids
+    from densehash.cli.encoding import Codes, beside, check_out, open_hasher, write_codes
+    from densehash.datasets import open_vectors
     from densehash.disk import check_room
     from densehash.index.building import as_hashed
 
-    check_out(out, vectors)
+    check_out(out, vectors, alone=ids is None and keep is None)
     learnt, metric = open_hasher(hasher)
-    X = open_vectors(vectors, key=key)
+    X = open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
     if X.shape[1] != learnt.n_features_in_:
         raise InputError(
             f"{vectors} has {X.shape[1]} features, but the hasher of {hasher} takes "
             f"{learnt.n_features_in_}"
         )
+    columns = beside(vectors, ids, [] if keep is None else keep.split(","), len(X))
     begun = time.perf_counter()
     n_rows, n_bytes = len(X), bytes_for(learnt.n_bits_)
     needed = n_rows * (n_bytes + _BEFORE_A_ROW.get(out.suffix.lower(), 0))
@@ -73,7 +89,7 @@ def _encode(
         bar(f"encoding {vectors.name}", n_rows, shown=True) as advance,
         closing(Codes(learnt, as_hashed(X, metric), advance)) as codes,
     ):
-        write_vectors(out, codes)
+        write_codes(out, codes, columns)
     seconds = time.perf_counter() - begun
     about = {
         "rows": n_rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.bits import bytes_for
+from densehash.cli.arguments import Ids, column_of_ids, ids_of_rows
 from densehash.cli.places import check_file_place
-from densehash.datasets.files import FORMATS
+from densehash.datasets.files import FORMATS, column_names, read_columns, write_vectors
 from densehash.datasets.reading import Vectors
 from densehash.disk import is_there, writing
 from densehash.errors import InputError
@@ -21,14 +22,21 @@ from densehash.source import Source
 from densehash.store import Store
 from densehash.store.manifest import HASHER, INDEX
 
-__all__ = ["Codes", "check_out", "open_hasher"]
+__all__ = ["Codes", "beside", "check_out", "open_hasher", "write_codes"]
 
 _SUFFIXES = tuple(
     suffix
     for form in FORMATS
-    if form.holds in ("uint8", "any real type")
+    if form.holds in ("uint8", "any real type") and form.write_file is not None
     for suffix in form.suffixes
 )
+
+
+_WITH_COLUMNS = tuple(
+    suffix for form in FORMATS if form.write_codes is not None for suffix in form.suffixes
+)
+_CODES = "codes"  # the name of their column
+_ROWS = 1 << 16  # that are written at a time, where only ids go beside codes
 
 
 class Codes(Source):
@@ -66,15 +74,77 @@ class Codes(Source):
         self._blocks.close()
 
 
-def check_out(out: Path, vectors: Path) -> None:
-    """Refuse, before any work is done, what could not be written."""
+def check_out(out: Path, vectors: Path, *, alone: bool = True) -> None:
+    """Refuse, before any work is done, what could not be written.
+
+    Parameters
+    ----------
+    out : the file of codes
+    vectors : the file of vectors
+    alone : whether nothing goes beside the codes
+    """
     if out.suffix.lower() not in _SUFFIXES:
         raise InputError(f"-o must end in one of {', '.join(_SUFFIXES)}, got {str(out)!r}")
+    if not alone and out.suffix.lower() not in _WITH_COLUMNS:
+        raise InputError(
+            f"--ids and --keep are for -o that ends in {' or '.join(_WITH_COLUMNS)}: "
+            f"{out.suffix} holds codes alone"
+        )
     check_file_place(out)
     with writing(out):
         is_same = is_there(out) and is_there(vectors) and out.samefile(vectors)
     if is_same:
         raise InputError(f"{out} is the file of vectors: choose another one for the codes")
+
+
+def beside(
+    vectors: Path, ids: str | None, keep: list[str], n_rows: int
+) -> Iterator[dict[str, Any]] | None:
+    """What goes beside codes, in blocks of rows; None where nothing does.
+
+    Parameters
+    ----------
+    vectors : the file of vectors
+    ids : what ``--ids`` says
+    keep : names of columns of the file
+    n_rows : of the file
+    """
+    named = ids_of_rows(ids, vectors)
+    if named is not None and len(named) != n_rows:
+        raise InputError(f"{vectors} has {n_rows} rows but there are {len(named)} ids")
+    id_name = column_of_ids(ids, vectors) or "id"
+    names = [*([] if named is None else [id_name]), *keep]
+    if len({*names, _CODES}) != len(names) + 1:
+        raise InputError(f"names of columns must differ, got {', '.join([*names, _CODES])}")
+    if not keep:
+        if named is None:
+            return None
+        only = named
+        return ({id_name: only[at : at + _ROWS]} for at in range(0, n_rows, _ROWS))
+    there = column_names(vectors)
+    for name in keep:
+        if name not in there:
+            raise InputError(f"--keep: {vectors} has no column {name!r}; it has {', '.join(there)}")
+    return _with_ids(read_columns(vectors, keep), id_name, named)
+
+
+def _with_ids(
+    blocks: Iterator[dict[str, Any]], name: str, ids: Ids | None
+) -> Iterator[dict[str, Any]]:
+    at = 0
+    for block in blocks:
+        stop = at + len(next(iter(block.values())))
+        yield block if ids is None else {name: ids[at:stop], **block}
+        at = stop
+
+
+def write_codes(out: Path, codes: Source, columns: Iterator[dict[str, Any]] | None) -> None:
+    """Write codes, as binary with other columns where the format has both."""
+    form = next(form for form in FORMATS if out.suffix.lower() in form.suffixes)
+    if form.write_codes is None:
+        write_vectors(out, codes)
+    else:
+        form.write_codes(out, codes, columns, _CODES)
 
 
 def open_hasher(path: Path) -> tuple[Hasher, str]:

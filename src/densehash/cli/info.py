@@ -127,7 +127,8 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sketch(about: dict[str, Any]) -> str:
-    return "codes" if about["sketch"] == "codes" else f"{about['sketch']} of {about['bits']} bits"
+    words = {"codes": "codes", "bits": f"{about['bits']} ready-made bits"}
+    return words.get(about["sketch"], f"{about['sketch']} of {about['bits']} bits")
 
 
 def _bytes_a_row(about: dict[str, Any]) -> str:

@@ -1,7 +1,13 @@
 """Vectors to work on: the field's file formats, the paper's sets, and sets inside dependencies."""
 
 from densehash.datasets.catalog import NAMES, DataSet, fetch, load
-from densehash.datasets.files import SUFFIXES, open_vectors, write_vectors
+from densehash.datasets.files import (
+    SUFFIXES,
+    column_names,
+    open_vectors,
+    read_columns,
+    write_vectors,
+)
 from densehash.stream import Blocks
 
 __all__ = [
@@ -9,8 +15,10 @@ __all__ = [
     "SUFFIXES",
     "Blocks",
     "DataSet",
+    "column_names",
     "fetch",
     "load",
     "open_vectors",
+    "read_columns",
     "write_vectors",
 ]

@@ -1,7 +1,8 @@
 """Parquet, and Arrow's own files (IPC, Feather version 2), through pyarrow.
 
 Vectors are a column of lists of numbers, all of one length: fixed-size lists, which densehash
-writes, or lists that happen to be. Parquet is read a row group at a time. An Arrow file that is
+writes, or lists that happen to be; or a column for each number; or binary of a fixed size, as which
+codes are kept. Parquet is read a row group at a time. An Arrow file that is
 not compressed is mapped. Of a compressed one, a record batch is unpacked at a time, each once when
 it is opened, to count the rows; if it is a stream, which knows no way back, all stays unpacked in
 memory.
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +29,7 @@ from densehash.datasets.reading import (
     import_extra,
     reason,
 )
+from densehash.datasets.tables import NUMBER, place_of, vector_places
 from densehash.datasets.writing import blocks, check_key, stored_type
 from densehash.disk import replacing
 from densehash.errors import DensehashError, FileError, InputError
@@ -36,16 +38,22 @@ __all__ = [
     "ArrowRows",
     "ParquetRows",
     "PieceRows",
+    "arrow_blocks",
+    "arrow_names",
     "n_parquet_rows",
     "open_arrow",
     "open_parquet",
+    "parquet_blocks",
     "parquet_files",
+    "parquet_names",
     "write_arrow",
+    "write_codes",
     "write_parquet",
 ]
 
 _KEPT = 2  # pieces; several threads cross the border between two of them back and forth
 _LONGEST = 2**31 - 1
+_CODES_AT_ONCE = 1 << 16
 _STREAM = b"\xff\xff\xff\xff"  # how a stream begins, and, with four zeros, how it ends
 
 
@@ -144,6 +152,27 @@ class PieceRows(LazyRows):
             self._refuse(row + _first_null(values) // self.shape[1], "a null among them")
         return values
 
+    def _as_lists(self, batch: Any, names: list[str], row: int) -> Any:
+        """The columns of these names as one of lists; the first row of the batch is ``row``."""
+        columns = [batch.column(batch.schema.names.index(name)) for name in names]
+        columns = [getattr(column, "storage", column) for column in columns]
+        pa = import_extra("pyarrow", "parquet")
+        if pa.types.is_fixed_size_binary(columns[0].type):
+            return _bytes_as_lists(pa, columns[0])
+        if hasattr(columns[0].type, "value_type"):
+            return columns[0]
+        for name, column in zip(names, columns, strict=True):
+            column.validate()
+            if column.null_count:
+                at = row + _first_null(column)
+                raise FileError(
+                    f"{self._path}: expected a number in row {at} of {name!r}, found null"
+                )
+        numbers = np.empty((len(batch), len(columns)), self.dtype)
+        for at, column in enumerate(columns):
+            numbers[:, at] = column.to_numpy(zero_copy_only=False)
+        return pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), len(columns))
+
     def _refuse(self, row: int, found: object) -> NoReturn:
         expected = f"{self.shape[1]} numbers in row {row} of {self._key!r}"
         raise FileError(f"{self._path}: expected {expected}, found {found}")
@@ -164,7 +193,7 @@ class ParquetRows(PieceRows):
     Parameters
     ----------
     path : the file
-    key : name of the column; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Attributes
     ----------
@@ -172,22 +201,26 @@ class ParquetRows(PieceRows):
     dtype : that of the numbers in the lists
     """
 
-    def __init__(self, path: Path, key: str | None = None) -> None:
+    def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
         self._file = _open_parquet_file(path)
         pa = import_extra("pyarrow", "parquet")
         with _reading(path):
             fields = list(self._file.schema_arrow)
-            field = _choose(pa, path, key, fields)
-            kind = _storage(fields[field].type)
+            places = _choose(pa, path, key, fields, ids)
+            self._names = [fields[at].name for at in places]
+            kind = _list_type(pa, [fields[at].type for at in places])
             # Of each group no more is asked: on what is wrong with its columns, some versions of
             # pyarrow end the process.
             metadata = self._file.metadata
             n_rows = [metadata.row_group(at).num_rows for at in range(self._file.num_row_groups)]
-            super().__init__(path, fields[field].name, kind, n_rows)
+            super().__init__(path, ", ".join(self._names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        table = self._file.read_row_group(piece, columns=[self._key])
-        return [getattr(lists, "storage", lists) for lists in table.column(self._key).chunks]
+        found, row = [], int(self._limits[piece])
+        for batch in self._file.read_row_group(piece, columns=self._names).to_batches():
+            found.append(self._as_lists(batch, self._names, row))
+            row += len(batch)
+        return found
 
 
 class ArrowRows(PieceRows):
@@ -196,7 +229,7 @@ class ArrowRows(PieceRows):
     Parameters
     ----------
     path : the file
-    key : name of the column; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Attributes
     ----------
@@ -204,7 +237,7 @@ class ArrowRows(PieceRows):
     dtype : that of the numbers in the lists
     """
 
-    def __init__(self, path: Path, key: str | None = None) -> None:
+    def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
         with Reader(path) as file:
             streamed = file.read(0, 4, "a signature") == _STREAM
             if streamed:
@@ -216,30 +249,34 @@ class ArrowRows(PieceRows):
             mapped = pa.memory_map(str(path))
             opened = pa.ipc.open_stream if streamed else pa.ipc.open_file
             fields = list(opened(mapped).schema)
-            field = _choose(pa, path, key, fields)
-            kind = _storage(fields[field].type)
+            places = _choose(pa, path, key, fields, ids)
+            names = [fields[at].name for at in places]
+            kind = _list_type(pa, [fields[at].type for at in places])
             mapped.seek(0)
-            reader = opened(mapped, options=pa.ipc.IpcReadOptions(included_fields=[field]))
-            self._lists: Callable[[int], Any]
+            reader = opened(mapped, options=pa.ipc.IpcReadOptions(included_fields=sorted(places)))
+            self._names = names
+            self._batch: Callable[[int], Any]
             if streamed:
-                every = [_lists_of(batch) for batch in reader]
-                self._lists, n_rows = every.__getitem__, [len(lists) for lists in every]
+                every = list(reader)
+                self._batch, n_rows = every.__getitem__, [len(batch) for batch in every]
             else:
-                self._lists = lambda piece: _lists_of(reader.get_batch(piece))
-                n_rows = [len(self._lists(at)) for at in range(reader.num_record_batches)]
-            super().__init__(path, fields[field].name, kind, n_rows)
+                self._batch = reader.get_batch
+                n_rows = [len(reader.get_batch(at)) for at in range(reader.num_record_batches)]
+            super().__init__(path, ", ".join(names), kind, n_rows)
 
     def _column(self, piece: int) -> list[Any]:
-        return [self._lists(piece)]
+        return [self._as_lists(self._batch(piece), self._names, int(self._limits[piece]))]
 
 
-def open_parquet(path: Path, key: str | None = None) -> ParquetRows:
-    """Open a column; its rows are read when they are asked for.
+def open_parquet(path: Path, key: str | None = None, ids: str | None = None) -> ParquetRows:
+    """Open a column, or several of numbers; rows are read when they are asked for.
 
     Parameters
     ----------
     path : the file
-    key : name of a column of lists; None takes the only one that can be vectors
+    key : name of a column of lists, or names of columns of numbers; None takes the only one that
+        can be vectors
+    ids : name of the column of ids, which is no part of vectors
 
     Examples
     --------
@@ -248,7 +285,76 @@ def open_parquet(path: Path, key: str | None = None) -> ParquetRows:
         ...
     densehash.errors.FileError: no-such-file.parquet does not exist
     """
-    return ParquetRows(path, key)
+    return ParquetRows(path, key, ids)
+
+
+def parquet_names(path: Path) -> list[str]:
+    """Names of the columns.
+
+    Examples
+    --------
+    >>> parquet_names(Path("no-such-file.parquet"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.parquet does not exist
+    """
+    file = _open_parquet_file(path)
+    with _reading(path):
+        return list(file.schema_arrow.names)
+
+
+def parquet_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Columns by their names, a row group at a time.
+
+    Examples
+    --------
+    >>> next(parquet_blocks(Path("no-such-file.parquet"), ["id"]))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.parquet does not exist
+    """
+    file = _open_parquet_file(path)
+    with _reading(path):
+        for name in names:
+            place_of(path, name, file.schema_arrow.names)
+        for group in range(file.num_row_groups):
+            for batch in file.read_row_group(group, columns=names).to_batches():
+                yield _by_name(batch, names)
+
+
+def arrow_names(path: Path) -> list[str]:
+    """Names of the columns.
+
+    Examples
+    --------
+    >>> arrow_names(Path("no-such-file.arrow"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.arrow does not exist
+    """
+    with _arrow_reader(path) as reader:
+        return list(reader.schema.names)
+
+
+def arrow_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Columns by their names, a record batch at a time.
+
+    Examples
+    --------
+    >>> next(arrow_blocks(Path("no-such-file.arrow"), ["id"]))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.arrow does not exist
+    """
+    with _arrow_reader(path) as reader:
+        for name in names:
+            place_of(path, name, reader.schema.names)
+        if hasattr(reader, "num_record_batches"):
+            for at in range(reader.num_record_batches):
+                yield _by_name(reader.get_batch(at), names)
+        else:
+            for batch in reader:
+                yield _by_name(batch, names)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -296,13 +402,13 @@ def n_parquet_rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def open_arrow(path: Path, key: str | None = None) -> ArrowRows:
-    """Open a column; its rows are read when they are asked for.
+def open_arrow(path: Path, key: str | None = None, ids: str | None = None) -> ArrowRows:
+    """Open a column, or several of numbers; rows are read when they are asked for.
 
     Parameters
     ----------
     path : the file
-    key : name of a column of lists; None takes the only one that can be vectors
+    key, ids : as in :func:`open_parquet`
 
     Examples
     --------
@@ -311,7 +417,7 @@ def open_arrow(path: Path, key: str | None = None) -> ArrowRows:
         ...
     densehash.errors.FileError: no-such-file.arrow does not exist
     """
-    return ArrowRows(path, key)
+    return ArrowRows(path, key, ids)
 
 
 def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
@@ -330,12 +436,7 @@ def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
         ...
     densehash.errors.InputError: key must be a printable name, got ''
     """
-
-    def begin(part: Path, schema: Any) -> Any:
-        parquet = import_extra("pyarrow.parquet", "parquet")
-        return parquet.ParquetWriter(str(part), schema, use_dictionary=False)
-
-    _write(path, X, key, ".parquet", begin)
+    _write(path, X, key)
 
 
 def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
@@ -356,24 +457,100 @@ def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
         ...
     densehash.errors.InputError: key must be a printable name, got ''
     """
-
-    def begin(part: Path, schema: Any) -> Any:
-        return import_extra("pyarrow", "parquet").ipc.new_file(str(part), schema)
-
-    _write(path, X, key, path.suffix.lower(), begin)
+    _write(path, X, key)
 
 
-def _write(
-    path: Path, X: Vectors, key: str | None, suffix: str, begin: Callable[[Path, Any], Any]
+def write_codes(
+    path: Path,
+    codes: Vectors,
+    columns: Iterator[Mapping[str, Any]] | None = None,
+    key: str = "codes",
 ) -> None:
-    name = check_key(key, "vectors")
+    """Write codes as binary of a fixed size, with other columns before them, to Parquet or Arrow.
+
+    Parameters
+    ----------
+    path : the file
+    codes : uint8 (n, width), read once, from the first to the last
+    columns : blocks of rows of other columns, by name: pyarrow.Array, numpy arrays or lists, of n
+        rows in all
+    key : name of the column of codes
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "codes.parquet")
+    ...     write_codes(path, np.array([[1, 2], [3, 4]], np.uint8), iter([{"id": ["a", "b"]}]))
+    ...     parquet_names(path), open_parquet(path)[:].tolist()
+    (['id', 'codes'], [[1, 2], [3, 4]])
+    """
+    pa = import_extra("pyarrow", "parquet")
+    n, at = len(codes), 0
+    nothing: Iterator[Mapping[str, Any]] = ({} for _ in range(0, n, _CODES_AT_ONCE))
+    schema, writer = None, None
+    with replacing(path) as part, ExitStack() as stack:
+        for block in nothing if columns is None else columns:
+            arrays = _as_arrays(pa, path, block, schema)
+            count = min(_CODES_AT_ONCE, n - at)
+            if arrays:
+                count = len(next(iter(arrays.values())))
+            if at + count > n:
+                raise FileError(f"there are {n} codes, but more other rows")
+            binary = _as_binary(pa, codes[at : at + count])
+            if writer is None:
+                fields = [(name, array.type) for name, array in arrays.items()]
+                schema = pa.schema([*fields, (key, binary.type)])
+                writer = stack.enter_context(_begin(path, part, schema, use_dictionary=True))
+            batch = pa.RecordBatch.from_arrays([*arrays.values(), binary], schema=schema)
+            writer.write_batch(batch)
+            at += count
+        if at != n:
+            raise FileError(f"there are {n} codes, but {at} other rows")
+
+
+def _as_arrays(pa: Any, path: Path, block: Mapping[str, Any], schema: Any) -> dict[str, Any]:
+    """Columns of a block in the types of those before."""
+    found = {}
+    for name, values in block.items():
+        array = values
+        if not isinstance(values, pa.Array):
+            try:
+                array = pa.array(values, None if schema is None else schema.field(name).type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise FileError(
+                    f"{name!r} cannot be written to {path}: its values differ in type, {error}"
+                ) from None
+            if pa.types.is_null(array.type):
+                array = array.cast(pa.string())
+        elif pa.types.is_dictionary(array.type):  # another one in each block, which Arrow refuses
+            array = array.dictionary_decode()
+        found[name] = array
+    return found
+
+
+def _as_binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(codes).tobytes())]
+    return pa.Array.from_buffers(pa.binary(codes.shape[1]), len(codes), buffers)
+
+
+def _begin(path: Path, part: Path, schema: Any, *, use_dictionary: bool = False) -> Any:
+    """A writer of record batches, whose file lies at ``part`` until it is whole."""
+    if path.suffix.lower() == ".parquet":
+        parquet = import_extra("pyarrow.parquet", "parquet")
+        return parquet.ParquetWriter(str(part), schema, use_dictionary=use_dictionary)
+    return import_extra("pyarrow", "parquet").ipc.new_file(str(part), schema)
+
+
+def _write(path: Path, X: Vectors, key: str | None) -> None:
+    name, suffix = check_key(key, "vectors"), path.suffix.lower()
     dtype = stored_type(X.dtype, suffix)
     d = X.shape[1]
     if d > _LONGEST:
         raise InputError(f"X has {d} features, but {suffix} counts them up to {_LONGEST}")
     pa = import_extra("pyarrow", "parquet")
     schema = pa.schema([(name, pa.list_(pa.from_numpy_dtype(dtype), d))])
-    with replacing(path) as part, begin(part, schema) as writer:
+    with replacing(path) as part, _begin(path, part, schema) as writer:
         for block in blocks(X, dtype):
             lists = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), d)
             writer.write_batch(pa.RecordBatch.from_arrays([lists], schema=schema))
@@ -414,35 +591,84 @@ def _check_end(file: Reader) -> None:
         raise broken(file.path, at, f"the mark {mark!r} at the end of a stream", repr(end))
 
 
-def _choose(pa: Any, path: Path, key: str | None, fields: list[Any]) -> int:
-    """The place of a column among the fields of a schema."""
+def _choose(
+    pa: Any, path: Path, key: str | None, fields: list[Any], ids: str | None = None
+) -> list[int]:
+    """The places of columns among the fields of a schema: one of lists, or several of numbers."""
     names = [field.name for field in fields]
+    types = pa.types
+
+    def is_number(kind: Any) -> bool:
+        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
     def describe(name: str) -> tuple[str, bool]:
         kind = _storage(fields[names.index(name)].type)
-        lists = pa.types
-        fits = (
-            names.count(name) == 1
-            and (lists.is_list(kind) or lists.is_large_list(kind) or lists.is_fixed_size_list(kind))
-            and getattr(kind, "list_size", 1) > 0
-            and (
-                lists.is_integer(kind.value_type)
-                or lists.is_floating(kind.value_type)
-                or lists.is_boolean(kind.value_type)
-            )
+        lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        fits = types.is_fixed_size_binary(kind) or (
+            lists and getattr(kind, "list_size", 1) > 0 and is_number(kind.value_type)
         )
-        return str(kind), fits
+        return str(kind), bool(fits) and names.count(name) == 1
 
-    return names.index(choose(path, key, names, describe))
+    kinds = [NUMBER if is_number(_storage(field.type)) else str(field.type) for field in fields]
+    if key is None:
+        numbers = [name for name, kind in zip(names, kinds, strict=True) if kind == NUMBER]
+        in_numbers = len(numbers) > 1 and not any(describe(name)[1] for name in names)
+    else:
+        in_numbers = key not in names and any(sign in key for sign in "*,")
+    if in_numbers:
+        return vector_places(path, key, names, kinds, ids)
+    return [names.index(choose(path, key, names, describe))]
+
+
+def _list_type(pa: Any, kinds: list[Any]) -> Any:
+    """The type of lists that columns are read as."""
+    first = _storage(kinds[0])
+    if pa.types.is_fixed_size_binary(first):
+        return pa.list_(pa.uint8(), first.byte_width)
+    if hasattr(first, "value_type"):
+        return first
+    common = np.result_type(*(kind.to_pandas_dtype() for kind in map(_storage, kinds)))
+    return pa.list_(pa.from_numpy_dtype(common), len(kinds))
+
+
+def _bytes_as_lists(pa: Any, column: Any) -> Any:
+    """Binary of a fixed size as lists of its bytes."""
+    column.validate(full=True)
+    width, n = column.type.byte_width, len(column)
+    if column.null_count:  # as lists, which are refused with their row
+        return pa.array([None if one is None else list(one) for one in column.to_pylist()],
+                        pa.list_(pa.uint8(), width))  # fmt: skip
+    buffer = column.buffers()[1]
+    size = n * width
+    numbers = np.frombuffer(buffer, np.uint8, size, column.offset * width) if size else b""
+    return pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.uint8()), width)
+
+
+def _by_name(batch: Any, names: list[str]) -> dict[str, Any]:
+    """Columns whose offsets and lengths do not lie: they are read by whoever gets them."""
+    found = {name: batch.column(batch.schema.names.index(name)) for name in names}
+    for column in found.values():
+        column.validate(full=True)
+    return found
+
+
+@contextmanager
+def _arrow_reader(path: Path) -> Iterator[Any]:
+    with Reader(path) as file:
+        streamed = file.read(0, 4, "a signature") == _STREAM
+        if streamed:
+            _check_end(file)
+        else:
+            _check_frame(file, b"ARROW1", b"ARROW1")
+    pa = import_extra("pyarrow", "parquet")
+    with _reading(path):
+        mapped = pa.memory_map(str(path))
+        yield (pa.ipc.open_stream if streamed else pa.ipc.open_file)(mapped)
 
 
 def _storage(kind: Any) -> Any:
     """A type of pyarrow, or what an extension type is stored as."""
     return getattr(kind, "storage_type", kind)
-
-
-def _lists_of(batch: Any) -> Any:
-    return getattr(batch.column(0), "storage", batch.column(0))
 
 
 def _first_length(column: list[Any]) -> int:

@@ -7,23 +7,30 @@ says is compared with the size of the file before anything is allocated for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from densehash.checks import VectorsLike, check_vectors
 from densehash.datasets.arrow import (
+    arrow_blocks,
+    arrow_names,
     n_parquet_rows,
     open_arrow,
     open_parquet,
+    parquet_blocks,
     parquet_files,
+    parquet_names,
     write_arrow,
+    write_codes,
     write_parquet,
 )
 from densehash.datasets.bins import open_bins, write_bins
+from densehash.datasets.delimited import delimited_blocks, delimited_names, open_delimited
 from densehash.datasets.hdf5 import open_hdf5, write_hdf5
 from densehash.datasets.joined import JoinedRows
+from densehash.datasets.jsonl import jsonl_blocks, jsonl_names, open_jsonl
 from densehash.datasets.mat import open_mat, write_mat
 from densehash.datasets.npy import open_npy, open_npz, write_npy, write_npz
 from densehash.datasets.reading import Vectors, reason
@@ -31,7 +38,16 @@ from densehash.datasets.vecs import open_vecs, write_vecs
 from densehash.errors import DensehashError, FileError, InputError
 from densehash.rows.mapped import unmapped
 
-__all__ = ["FORMATS", "SUFFIXES", "Format", "open_vectors", "write_vectors"]
+__all__ = [
+    "FORMATS",
+    "SUFFIXES",
+    "WRITABLE",
+    "Format",
+    "column_names",
+    "open_vectors",
+    "read_columns",
+    "write_vectors",
+]
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -47,20 +63,30 @@ class Format:
     reading : how rows get from the file into memory
     named : whether its arrays have names, so that ``key`` chooses one
     extra : which extra of densehash it needs; "" for none
-    open_file, write_file : called with a path, the vectors to write, and the key if it has names
+    open_file, write_file : called with a path, the vectors to write, and the key if it has names;
+        there is no ``write_file`` for formats that are read only
+    columns, blocks : of formats with columns: the names of all in a file; and those of some names,
+        as dictionaries of blocks of rows. ``open_file`` then takes the name of the column of ids,
+        too, which is no part of vectors
+    write_codes : of formats that hold binary: called with a path, codes, blocks of other columns,
+        and the name of the column of codes
     """
 
     suffixes: tuple[str, ...]
     holds: str
     reading: str
     open_file: Callable[..., Vectors]
-    write_file: Callable[..., None]
+    write_file: Callable[..., None] | None
     named: bool = False
     extra: str = ""
+    columns: Callable[[Path], list[str]] | None = None
+    blocks: Callable[[Path, list[str]], Iterator[dict[str, Any]]] | None = None
+    write_codes: Callable[..., None] | None = None
 
 
 _MAPPED, _ON_DEMAND = "mapped", "on demand"
 _ANY = "any real type"
+_TEXT, _ONCE = "text, read as float64", "once, into a temporary file that is mapped"
 
 FORMATS = (
     Format((".fvecs",), "float32", _MAPPED, open_vecs, write_vecs),
@@ -89,6 +115,9 @@ FORMATS = (
         write_parquet,
         named=True,
         extra="parquet",
+        columns=parquet_names,
+        blocks=parquet_blocks,
+        write_codes=write_codes,
     ),
     Format(
         (".arrow", ".feather"),
@@ -98,12 +127,40 @@ FORMATS = (
         write_arrow,
         named=True,
         extra="parquet",
+        columns=arrow_names,
+        blocks=arrow_blocks,
+        write_codes=write_codes,
+    ),
+    Format(
+        (".csv", ".tsv"),
+        _TEXT,
+        _ONCE,
+        open_delimited,
+        None,
+        named=True,
+        columns=delimited_names,
+        blocks=delimited_blocks,
+    ),
+    Format(
+        (".jsonl", ".ndjson"),
+        _TEXT,
+        _ONCE,
+        open_jsonl,
+        None,
+        named=True,
+        columns=jsonl_names,
+        blocks=jsonl_blocks,
     ),
 )
 """All formats."""
 
 SUFFIXES: tuple[str, ...] = tuple(suffix for form in FORMATS for suffix in form.suffixes)
 """All suffixes, in lower case."""
+
+WRITABLE: tuple[str, ...] = tuple(
+    suffix for form in FORMATS if form.write_file is not None for suffix in form.suffixes
+)
+"""Suffixes of formats that are written."""
 
 # How files of some formats begin; none of them is read by this.
 _SIGNATURES = {
@@ -116,13 +173,16 @@ _SIGNATURES = {
 }
 
 
-def open_vectors(path: AnyPath | Iterable[AnyPath], *, key: str | None = None) -> Vectors:
+def open_vectors(
+    path: AnyPath | Iterable[AnyPath], *, key: str | None = None, ids: str | None = None
+) -> Vectors:
     """Open a file of vectors, or of neighbours, or several; rows are read when they are used.
 
     Files of the formats vecs and bin, of npy, and of npz and MATLAB 5 where not compressed, are
     mapped: they take no memory of their own, and must not change while they are in use. HDF5,
     MATLAB 7.3, Parquet and Arrow are read on demand, from any thread. Only compressed arrays of
-    npz and of MATLAB 5 are unpacked into memory as a whole.
+    npz and of MATLAB 5 are unpacked into memory as a whole. CSV, TSV and JSON lines are read once,
+    when they are opened, into a temporary file of numbers; mistakes in them are found then.
 
     Opening reads headers only, with two exceptions: every row of the vecs formats has a header of
     its own, and all are compared; compressed Arrow files are read once to count rows. Numbers that
@@ -137,8 +197,11 @@ def open_vectors(path: AnyPath | Iterable[AnyPath], *, key: str | None = None) -
         and in folders below it, by their names, without those that have no rows and those whose
         names begin with a dot or ``_``. Or several paths, in the order in which their rows are to
         come, each of its own format.
-    key : name of the array in npz, HDF5 and MATLAB files, or of the column in Parquet and Arrow
-        files. None takes ``train`` of an HDF5 file, or the only array that can be vectors.
+    key : name of the array in npz, HDF5 and MATLAB files, or of the column of vectors in Parquet,
+        Arrow, CSV, TSV and JSONL files. Where each number has a column, several names with commas
+        between them, in which ``*`` stands for any letters. None takes ``train`` of an HDF5 file,
+        the only array or column that can be vectors, or all columns where all are numbers.
+    ids : name of the column of ids in a file with columns, which is then no part of the vectors
 
     Returns
     -------
@@ -163,15 +226,17 @@ def open_vectors(path: AnyPath | Iterable[AnyPath], *, key: str | None = None) -
     ((3, 3), 'float32', [0.0, 1.0, 0.0])
     """
     if isinstance(path, Iterable) and not isinstance(path, (str, bytes)):
-        return _open_joined(list(path), key)
+        return _open_joined(list(path), key, ids)
     if _is_folder(path):
-        return _open_joined([path], key)
-    return _open_file(path, key)
+        return _open_joined([path], key, ids)
+    return _open_file(path, key, ids)
 
 
-def _open_file(path: AnyPath, key: str | None) -> Vectors:
+def _open_file(path: AnyPath, key: str | None, ids: str | None = None) -> Vectors:
     where, form = _format_of(path)
     arguments = _with_key(form, where, key)
+    if ids is not None and form.columns is not None:
+        arguments = (*arguments, ids)
     try:
         return form.open_file(where, *arguments)
     except FileError as error:
@@ -182,7 +247,7 @@ def _open_file(path: AnyPath, key: str | None) -> Vectors:
         raise FileError(f"{where} cannot be read: {reason(error)}") from error
 
 
-def _open_joined(paths: list[AnyPath], key: str | None) -> JoinedRows:
+def _open_joined(paths: list[AnyPath], key: str | None, ids: str | None) -> JoinedRows:
     """The rows of files, and of all Parquet files in folders, as one."""
     files: list[Path] = []
     for path in paths:
@@ -193,7 +258,51 @@ def _open_joined(paths: list[AnyPath], key: str | None) -> JoinedRows:
     named = {path: _format_of(path)[1].named for path in files}
     if not any(named.values()):  # an array has a name in some of them, at least
         _with_key(_format_of(files[0])[1], files[0], key)
-    return JoinedRows(files, lambda path: _open_file(path, key if named[path] else None))
+    return JoinedRows(files, lambda path: _open_file(path, key if named[path] else None, ids))
+
+
+def column_names(path: AnyPath) -> list[str]:
+    """Names of all columns of a file; none, where its format has no columns.
+
+    Parameters
+    ----------
+    path : as in :func:`open_vectors`; of a folder, its first Parquet file
+
+    Examples
+    --------
+    >>> column_names("vectors.npy")
+    []
+    """
+    where, form = _format_of(_files_in(Path(path))[0] if _is_folder(path) else path)
+    return [] if form.columns is None else form.columns(where)
+
+
+def read_columns(path: AnyPath, names: list[str]) -> Iterator[dict[str, Any]]:
+    r"""Columns of a file by their names, one block of rows after the other.
+
+    Parameters
+    ----------
+    path : a Parquet, Arrow, CSV, TSV or JSONL file, or a folder of Parquet files
+    names : of columns
+
+    Yields
+    ------
+    by name, the values of some rows: pyarrow.Array of Parquet and Arrow, lists of text and JSON
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.csv")
+    ...     _ = path.write_text("id,x,y\na,1,2\nb,3,4\n")
+    ...     list(read_columns(path, ["id"])), open_vectors(path, ids="id").tolist()
+    ([{'id': ['a', 'b']}], [[1.0, 2.0], [3.0, 4.0]])
+    """
+    for file in _files_in(Path(path)) if _is_folder(path) else [path]:
+        where, form = _format_of(file)
+        if form.blocks is None:
+            raise InputError(f"{where} has no columns: {where.suffix} holds numbers alone")
+        yield from form.blocks(where, names)
 
 
 def _is_folder(path: AnyPath) -> bool:
@@ -228,7 +337,7 @@ def write_vectors(path: AnyPath, X: VectorsLike, *, key: str | None = None) -> N
 
     Parameters
     ----------
-    path : with one of ``SUFFIXES``, in upper or lower case
+    path : with one of ``WRITABLE``, in upper or lower case
     X : real array (n, d), a memory map, a Source, an h5py.Dataset, a callable that yields blocks,
         or what numpy makes an array of
     key : name of the array in npz, HDF5 and MATLAB files, or of the column in Parquet and Arrow
@@ -253,6 +362,11 @@ Write .npy, or convert X
     """
     where, form = _format_of(path)
     arguments = _with_key(form, where, key)
+    if form.write_file is None:
+        raise InputError(
+            f"{where.suffix} is read, but not written: path must end in one of "
+            f"{', '.join(WRITABLE)}, got {str(where)!r}"
+        )
     form.write_file(where, unmapped(check_vectors(X, "X")), *arguments)
 
 

@@ -26,6 +26,7 @@ def open_dask(
     path: str | os.PathLike[str],
     *,
     key: str | None = None,
+    ids: str | None = None,
     chunk_rows: int | None = None,
     chunk_bytes: int = 2**24,
 ) -> da.Array:
@@ -35,6 +36,7 @@ def open_dask(
     ----------
     path : a file or folder that :func:`densehash.datasets.open_vectors` opens
     key : which array, column or dataset of it
+    ids : name of a column of ids in it, which is no part of the vectors
     chunk_rows : rows of a chunk; without, a power of two, 8,192 or more: a fit then has the very
         bytes of a fit on one machine
     chunk_bytes : of a chunk, about, where its rows are not given: 16 MB are large enough that a
@@ -55,7 +57,7 @@ def open_dask(
     ((8192, 8192, 3616), 160000.0)
     """
     whole = Path(path).absolute()  # workers may stand elsewhere
-    opened = open_vectors(whole, key=key)
+    opened = open_vectors(whole, key=key, ids=ids)
     n, d = opened.shape
     step = _rows_for(d * opened.dtype.itemsize, check_integer(chunk_bytes, "chunk_bytes", 1))
     if chunk_rows is not None:
@@ -63,7 +65,7 @@ def open_dask(
     read = delayed(_read, pure=True)
     chunks = [
         da.from_delayed(
-            read(whole, key, start, min(start + step, n)),
+            read(whole, key, ids, start, min(start + step, n)),
             (min(step, n - start), d),
             opened.dtype,
         )
@@ -78,12 +80,14 @@ def _rows_for(bytes_a_row: int, n_bytes: int) -> int:
     return int(1 << (fitting.bit_length() - 1))
 
 
-def _read(path: Path, key: str | None, start: int, stop: int) -> NDArray[Any]:
+def _read(path: Path, key: str | None, ids: str | None, start: int, stop: int) -> NDArray[Any]:
     about = path.stat()
-    return np.array(_opened(path, key, about.st_mtime_ns, about.st_size)[start:stop])
+    return np.array(_opened(path, key, ids, about.st_mtime_ns, about.st_size)[start:stop])
 
 
 @lru_cache(maxsize=4)
-def _opened(path: Path, key: str | None, _changed: int, _size: int) -> NDArray[Any] | Source:
+def _opened(
+    path: Path, key: str | None, ids: str | None, _changed: int, _size: int
+) -> NDArray[Any] | Source:
     """A file that stays open between chunks: some formats are looked through when opened."""
-    return unmapped(open_vectors(path, key=key))
+    return unmapped(open_vectors(path, key=key, ids=ids))

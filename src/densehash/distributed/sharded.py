@@ -34,6 +34,7 @@ from densehash.index.answers import Hits, Ranges, no_hits
 from densehash.index.filters import Filter
 from densehash.index.ids import check_ids, public_ids, type_of
 from densehash.index.requests import (
+    as_queries,
     check_k,
     check_own,
     check_radius,
@@ -473,7 +474,7 @@ class ShardedIndex:
 
         Parameters
         ----------
-        Q : real array of shape (q, d), or a Source; finite
+        Q : rows (q, d), or one vector, as in :meth:`densehash.Index.search`; finite
         k : how many neighbours, default 10; with ``radius`` alone, all within it
         radius, candidates, rerank, metric, exclude_self, recall, probes : as in
             :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` are for
@@ -485,7 +486,8 @@ class ShardedIndex:
 
         Returns
         -------
-        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``
+        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``;
+            of one vector, both of shape (k,)
         PartialRanges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), and ``missing``, with
             ``radius`` but no ``k``
 
@@ -505,7 +507,8 @@ class ShardedIndex:
 missing=())
         """
         state = self._catalog.state
-        question = question_of(state, Q, metric=metric, probes=probes)
+        rows_asked, is_one = as_queries(Q)
+        question = question_of(state, rows_asked, metric=metric, probes=probes)
         how, wanted = check_rerank(rerank, state), check_k(k)
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(question), state)
@@ -568,7 +571,7 @@ missing=())
                 missing = tuple(name for name in self._catalog.rows if name in gone)
                 if isinstance(hits, Ranges):
                     return PartialRanges(*hits, missing)
-                return PartialHits(*hits, missing)
+                return PartialHits(*(hits.first if is_one else hits), missing)
         raise FileError(f"shards of {self.path} change faster than they are searched")
 
     # --- inside -------------------------------------------------------------------------------

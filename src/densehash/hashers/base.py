@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from densehash.bits import MAX_BITS, bytes_for, pack
 from densehash.checks import VectorsLike, check_chance, check_integer
+from densehash.columns import is_frame
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
@@ -62,8 +63,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Parameters
         ----------
         X : real array of shape (n, d), a memory map of one, a Source, a function that yields
-            blocks, or a dask array or data frame, which the workers of its cluster pass over;
-            finite
+            blocks, a tensor, a column of vectors, a data frame of numbers, or a dask array or
+            data frame, which the workers of its cluster pass over; finite
         y : ignored
 
         Returns
@@ -77,7 +78,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                     delattr(self, name)
             rows = rows_of(X, verbose=self._check_verbose())
             if not rows.is_lazy:
-                validate_data(self, X, skip_check_array=True, reset=True)  # names of features
+                self._check_names(X, rows, reset=True)
             self.n_features_in_ = rows.n_features
             self.n_bits_ = self._check_n_bits()
             _check_enough(rows)
@@ -309,10 +310,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"{self.n_features_in_} features as input"
             )
         if not rows.is_lazy and not callable(X):  # of blocks, scikit-learn knows nothing
-            validate_data(self, X, skip_check_array=True, reset=False)  # names of features
+            self._check_names(X, rows, reset=False)
         if self.uses_float64_:
             rows.dtype = np.float64
         return rows
+
+    def _check_names(self, X: Any, rows: Rows, *, reset: bool) -> None:
+        """Keep the names of features, or compare them; only frames have any."""
+        # Record batches of older versions of Arrow have names, but no shape for scikit-learn.
+        named = X if is_frame(X) and hasattr(X, "shape") else np.empty((0, rows.n_features))
+        validate_data(self, named, skip_check_array=True, reset=reset)
 
     @property
     def _n_features_out(self) -> int:

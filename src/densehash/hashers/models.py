@@ -80,7 +80,7 @@ def load_hasher(path: str | os.PathLike[str]) -> Hasher:
     """
     store = Store.open(path, form=(HASHER, INDEX))
     content = store.content
-    if "sketch" in content:  # those of codes name none
+    if "sketch" in content and _KEY not in content:  # those of codes name none
         raise FileError(f"{store.path} is an index that keeps {content['sketch']}, not codes")
     found = content.get(_KEY)
     if not isinstance(found, dict) or set(found) != _PARTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from densehash.index.answers import Hits, Ranges
+from densehash.index.changes import Upserted
 from densehash.index.index import Index
 from densehash.index.pairs import Pairs
 from densehash.index.state import Settings
@@ -19,6 +20,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Tuning",
+    "Upserted",
 ]
 
 if TYPE_CHECKING:

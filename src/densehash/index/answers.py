@@ -66,6 +66,9 @@ class _Hits(NamedTuple):
 class Hits(_Hits):
     """The neighbours of q queries, nearest first; equally near ones by id.
 
+    Where one vector of shape (d,) was asked for, shapes are (k,) in place of (q, k), and ``effort``
+    has a number in place of each array.
+
     Attributes
     ----------
     ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
@@ -88,6 +91,13 @@ class Hits(_Hits):
     def effort(self) -> Effort | None:
         """What was looked at."""
         return None if self.looked_at is None else Effort(*self.looked_at.T)
+
+    @property
+    def first(self) -> Hits:
+        """Those of the first query alone, without its axis."""
+        hits = Hits(self.ids[0], self.distances[0])
+        hits.looked_at = None if self.looked_at is None else self.looked_at[0]
+        return hits
 
 
 class Ranges(NamedTuple):

@@ -16,11 +16,12 @@ from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
-from densehash.index.kinds import KINDS, Flat, Grouped, Kind
+from densehash.index.kinds import KINDS, Flat, Grouped, Kind, Multi
 from densehash.index.lengths import UnitRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
-from densehash.index.sketches import SKETCHES, Codes, Signs, Sketch
+from densehash.index.sketches import Bits, Codes, Signs, Sketch
+from densehash.index.sketches.bits import HAMMING, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.rows import Floats, Rows
@@ -30,7 +31,16 @@ from densehash.source import Source
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
 
-__all__ = ["as_hashed", "as_kept", "empty_state", "fitted", "kept_type", "kind_for", "rowset_of"]
+__all__ = [
+    "as_hashed",
+    "as_kept",
+    "empty_state",
+    "fitted",
+    "kept_type",
+    "kind_for",
+    "rowset_of",
+    "state_of_codes",
+]
 
 _USUAL_BITS = 256
 
@@ -143,7 +153,7 @@ def empty_state(
     >>> state.in_words(0)
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
-    check_choice(sketch, "sketch", ("auto", *SKETCHES))
+    check_choice(sketch, "sketch", ("auto", Codes.name, Signs.name))
     if sketch == "auto":
         with_signs = (
             hasher == "auto"
@@ -179,6 +189,49 @@ def empty_state(
         )
         made = Codes(learnt)
     return State(made, where, metric, id_type, vector_type, reason=reason)
+
+
+def state_of_codes(
+    codes: Any,
+    *,
+    hasher: Hasher | None = None,
+    n_bits: int | None = None,
+    kind: str = "auto",
+    n_tables: int | None = None,
+    id_type: IdType = "int64",
+) -> tuple[State, NDArray[np.uint8]]:
+    """An index of no rows for codes that were made elsewhere, and these codes as it keeps them.
+
+    The parameters are those of :meth:`densehash.Index.from_codes`.
+
+    Examples
+    --------
+    >>> state, codes = state_of_codes(np.zeros((3, 2), np.uint8))
+    >>> state.in_words(len(codes))
+    'flat, 3 rows, 16 ready-made bits, no vectors, hamming'
+    """
+    check_choice(kind, "kind", ("auto", Flat.name, Multi.name))
+    if n_tables is not None and kind != Multi.name:
+        raise InputError(f"n_tables is for the {Multi.name} kind, this one is {Flat.name}")
+    if hasher is not None:
+        if not hasattr(hasher, "n_bits_") or not hasattr(hasher, "transform"):
+            raise InputError("hasher must be a Hasher that has learnt, the one that made the codes")
+        if n_bits not in (None, hasher.n_bits_):
+            raise InputError(f"n_bits is {n_bits}, but the hasher makes {hasher.n_bits_} bits")
+        n_bits = hasher.n_bits_
+        hasher = copy(hasher)
+        hasher.__dict__.pop("feature_names_in_", None)  # as in `fitted`
+    kept, bits = packed(plain_codes(codes, "codes"), n_bits, "codes")
+    if len(kept) == 0:
+        raise InputError("codes are empty, at least 1 row is needed")
+    sketch = Bits(bits, hasher)
+    if kind == Multi.name:
+        where: Kind = Multi.from_settings({"n_tables": n_tables}, n_bits=bits, n_features=bits)
+        reason = f"{Multi.name}, as was asked for"
+    else:
+        where = Flat()
+        reason = f"{Flat.name}: ready-made codes have no vectors to group them by"
+    return State(sketch, where, HAMMING, id_type, None, reason=reason), kept
 
 
 def _signs_for(
@@ -340,6 +393,9 @@ def rowset_of(
     (4, 1)
     """
     sketch, kind = state.sketch, state.kind
+    if isinstance(sketch, Bits):  # they are codes already
+        advance(len(ids))
+        return Rowset(ids, {"codes": np.array(X[first : first + len(ids)])}, None, None)
     part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
 
     def kept(block: Floats, _: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.integer] | None]:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.checks import check_vectors
 from densehash.errors import InputError
 from densehash.index.building import rowset_of
 from densehash.index.ids import find, first_double
 from densehash.index.placing import MEMORY, Place
+from densehash.index.sketches import Bits
 from densehash.index.state import State
 from densehash.progress import bar
 from densehash.source import Source
 
-__all__ = ["after_ids", "check_new", "locate", "with_rows", "without_ids"]
+__all__ = ["Upserted", "after_ids", "check_new", "locate", "rows_for", "with_rows", "without_ids"]
+
+
+class Upserted(NamedTuple):
+    """How many rows an upsert brought.
+
+    Attributes
+    ----------
+    added : rows whose ids were not there
+    updated : rows that have replaced others
+
+    Examples
+    --------
+    >>> Upserted(added=3, updated=1).added
+    3
+    """
+
+    added: int
+    updated: int
 
 
 def with_rows(
@@ -44,8 +64,8 @@ def with_rows(
     >>> with_rows(state, np.ones((2, 8)), np.array([8, 9])).n_live
     10
     """
-    if X.shape[1] != state.sketch.n_features:
-        raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.n_features}")
+    if X.shape[1] != state.sketch.row_width:
+        raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.row_width}")
     n, base = len(X), state.next_id
     if ids is not None:
         next_id = max(base, after_ids(ids))
@@ -63,6 +83,18 @@ def with_rows(
                 rowset_of(X, names, state, first=start, advance=advance), next_id, place.put
             )
     return state
+
+
+def rows_for(state: State, X: Any) -> NDArray[Any] | Source:
+    """Rows as an index takes them, checked: vectors, or codes where it was made of codes.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> rows_for(Index.build(np.eye(8), n_bits=8)._state, [[1, 2]]).shape
+    (1, 2)
+    """
+    return state.sketch.rows_of(X, "X") if isinstance(state.sketch, Bits) else check_vectors(X, "X")
 
 
 def without_ids(state: State, wanted: NDArray[Any]) -> tuple[State, int]:
@@ -106,7 +138,7 @@ def locate(state: State, wanted: NDArray[Any]) -> tuple[NDArray[np.intp], NDArra
     return where, found
 
 
-def check_new(ids: NDArray[Any], n_rows: int) -> None:
+def check_new(ids: NDArray[Any], n_rows: int, name: str = "X") -> None:
     """Refuse ids that are not one for each row, or there twice.
 
     Examples
@@ -117,7 +149,7 @@ def check_new(ids: NDArray[Any], n_rows: int) -> None:
     densehash.errors.InputError: ids must differ, but 1 is there twice
     """
     if len(ids) != n_rows:
-        raise InputError(f"X has {n_rows} rows but there are {len(ids)} ids")
+        raise InputError(f"{name} has {n_rows} rows but there are {len(ids)} ids")
     double = first_double(ids)
     if double is not None:
         raise InputError(f"ids must differ, but {double!r} is there twice")

@@ -14,12 +14,15 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
+from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
-from densehash.index.building import as_hashed, empty_state, kept_type
+from densehash.index.building import as_hashed, empty_state, kept_type, state_of_codes
 from densehash.index.changes import (
+    Upserted,
     check_new,
     locate,
+    rows_for,
     with_rows,
     without_ids,
 )
@@ -31,6 +34,7 @@ from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.question import Request
 from densehash.index.requests import (
     USUAL_K,
+    as_queries,
     check_k,
     check_own,
     check_own_type,
@@ -103,7 +107,8 @@ class Index:
         cls,
         X: VectorsLike,
         *,
-        ids: ArrayLike | None = None,
+        ids: ArrayLike | str | None = None,
+        column: str | None = None,
         sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
@@ -121,8 +126,12 @@ class Index:
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
-        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        X : real array of shape (n, d), a memory map of one, or a Source; a tensor; a column of
+            vectors (pandas, polars, Arrow, an array of objects); or a data frame or Arrow table, of
+            numbers or with ``column``; finite; at least 2 rows
+        ids : n different integers from 0 on, or n different strings; or the name of a column of
+            the frame X; 0 to n - 1 without
+        column : the name of the column of vectors, where X is a frame that has others
         sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
             so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
             distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
@@ -163,6 +172,7 @@ class Index:
         array([['row 7']], dtype=object)
         """
         check_choice(metric, "metric", METRICS)
+        X, ids = parts_of_frame(X, ids, column)
         vectors = check_vectors(X, "X")
         shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
@@ -200,6 +210,66 @@ class Index:
                 n_numbers = len(vectors) * vectors.shape[1]
                 change.check_room(n_numbers * np.dtype(vector_type).itemsize)
             state = made(on_disk(change))
+            content = change.publish(
+                content_of(state), checked=CHECKED, version=state.sketch.format_version
+            )
+        return cls(with_segments_of(state, content), change.store)
+
+    @classmethod
+    @lets_go
+    def from_codes(
+        cls,
+        codes: ArrayLike | Source,
+        *,
+        ids: ArrayLike | None = None,
+        hasher: Hasher | None = None,
+        n_bits: int | None = None,
+        kind: str = "auto",
+        n_tables: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        verbose: int | None = None,
+    ) -> Self:
+        """Make an index of codes that were made elsewhere, in memory or in a folder.
+
+        Searches find the nearest codes by Hamming distance. Queries, and rows that are added, are
+        codes of the same form; or vectors, where a hasher is given: numbers of type uint8, bools
+        and other integers are codes, floats are vectors.
+
+        Parameters
+        ----------
+        codes : uint8 (n, width), packed bits, in any order that is the same for all codes; or
+            bools, or other integers 0 and 1, of shape (n, n_bits)
+        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        hasher : fitted, the one that made the codes; then vectors are hashed by it
+        n_bits : of packed codes that end in padding, which is zero; 8 times the width without
+        kind : "flat", "multi", or "auto", which is flat
+        n_tables : for the multi kind; n_bits / log2(n) without
+        path : a folder in which the index is made, as in :meth:`build`
+        verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
+
+        Examples
+        --------
+        >>> codes = np.array([[0b0000], [0b0011], [0b1111]], np.uint8)
+        >>> index = Index.from_codes(codes, ids=["none", "two", "four"])
+        >>> index.search(np.array([0b0111], np.uint8), k=2)
+        Hits(ids=array(['four', 'two'], dtype=object), distances=array([1, 1], dtype=int32))
+        """
+        names = None if ids is None else check_ids(ids)
+        state, kept = state_of_codes(
+            codes,
+            hasher=hasher,
+            n_bits=n_bits,
+            kind=kind,
+            n_tables=n_tables,
+            id_type="int64" if names is None else type_of(names),
+        )
+        if names is not None:
+            check_new(names, len(kept), "codes")
+        shown = int(shows_bars(verbose))
+        if path is None:
+            return cls(with_rows(state, kept, names, shown))
+        with Store.creating(path, form=INDEX) as change:
+            state = with_rows(state, kept, names, shown, place=on_disk(change))
             content = change.publish(
                 content_of(state), checked=CHECKED, version=state.sketch.format_version
             )
@@ -338,7 +408,7 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "codes" or "signs"."""
+        """What is kept of a row: "codes", "signs", or ready-made "bits"."""
         return self._state.sketch.name
 
     @property
@@ -348,7 +418,7 @@ class Index:
 
     @property
     def metric(self) -> str:
-        """What searches go by: "l2", "cosine" or "ip"."""
+        """What searches go by: "l2", "cosine" or "ip"; "hamming" where codes came ready-made."""
         return self._state.metric
 
     @property
@@ -407,15 +477,21 @@ class Index:
     # --- changed ------------------------------------------------------------------------------
 
     def add(
-        self, X: VectorsLike, *, ids: ArrayLike | None = None, verbose: int = 0
+        self,
+        X: VectorsLike,
+        *,
+        ids: ArrayLike | str | None = None,
+        column: str | None = None,
+        verbose: int = 0,
     ) -> NDArray[Any]:
         """Add rows.
 
         Parameters
         ----------
-        X : real array of shape (m, d), or a Source; finite
-        ids : m different ids that are not in the index, of its type; without them, where ids are
-            numbers, those after the largest there ever was
+        X : m rows, as :meth:`build` takes them; finite
+        ids : m different ids that are not in the index, of its type, or the name of a column of
+            the frame X; without them, where ids are numbers, those after the largest there ever was
+        column : the name of the column of vectors, where X is a frame that has others
         verbose : 1 shows bars while it takes long
 
         Returns
@@ -432,7 +508,8 @@ class Index:
         >>> index.add(np.ones((2, 8)))
         array([8, 9])
         """
-        vectors = check_vectors(X, "X")
+        X, ids = parts_of_frame(X, ids, column)
+        vectors = rows_for(self._state, X)
         if ids is None and self._state.id_type == "string":
             raise InputError("ids are strings here, so rows that are added must bring theirs")
         given = None if ids is None else self._check_ids(ids)
@@ -447,7 +524,9 @@ class Index:
                 where, _ = locate(state, given)
                 if bool((where >= 0).any()):
                     there = shown(given[int((where >= 0).argmax())])
-                    raise InputError(f"id {there!r} is in the index already: update it instead")
+                    raise InputError(
+                        f"id {there!r} is in the index already: update or upsert it instead"
+                    )
             return with_rows(state, vectors, given, verbose, place=place)
 
         self._change(with_new)
@@ -473,32 +552,87 @@ class Index:
         self._change(without)
         return count
 
-    def update(self, ids: ArrayLike, X: VectorsLike, *, verbose: int = 0) -> None:
+    def update(
+        self,
+        ids: ArrayLike | str,
+        X: VectorsLike,
+        *,
+        column: str | None = None,
+        verbose: int = 0,
+    ) -> None:
         """Replace the vectors of rows.
 
         Parameters
         ----------
-        ids : m different ids that are in the index
-        X : real array of shape (m, d), or a Source; finite
+        ids : m different ids that are in the index, or the name of a column of the frame X
+        X : m rows, as :meth:`build` takes them; finite
+        column : the name of the column of vectors, where X is a frame that has others
         verbose : 1 shows bars while it takes long
 
         Raises
         ------
         InputError : if an id is not there, and for other mistakes; nothing has changed then
         """
+        X, ids = parts_of_frame(X, ids, column)
         wanted = self._check_ids(ids)
-        vectors = check_vectors(X, "X")
+        vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
 
         def replaced(state: State, place: Place) -> State:
             where, _ = locate(state, wanted)
             if bool((where < 0).any()):
                 missing = shown(wanted[int((where < 0).argmax())])
-                raise InputError(f"id {missing!r} is not in the index: add it instead")
+                raise InputError(f"id {missing!r} is not in the index: add or upsert it instead")
             others, _ = without_ids(state, wanted)
             return with_rows(others, vectors, wanted, verbose, place=place)
 
         self._change(replaced)
+
+    def upsert(
+        self,
+        ids: ArrayLike | str,
+        X: VectorsLike,
+        *,
+        column: str | None = None,
+        verbose: int = 0,
+    ) -> Upserted:
+        """Replace the rows whose ids are there and add the others, in one change.
+
+        Parameters
+        ----------
+        ids : m different ids, of the type that the index has, or the name of a column of the frame
+            X
+        X : m rows, as :meth:`build` takes them; finite
+        column : the name of the column of vectors, where X is a frame that has others
+        verbose : 1 shows bars while it takes long
+
+        Returns
+        -------
+        Upserted : how many rows were ``added``, and how many ``updated``
+
+        Raises
+        ------
+        InputError : if an id is given twice, and for other mistakes; nothing has changed then
+
+        Examples
+        --------
+        >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
+        >>> index.upsert([7, 8], np.ones((2, 8)))
+        Upserted(added=1, updated=1)
+        """
+        X, ids = parts_of_frame(X, ids, column)
+        wanted = self._check_ids(ids)
+        vectors = rows_for(self._state, X)
+        check_new(wanted, len(vectors))
+        n_updated = 0
+
+        def merged(state: State, place: Place) -> State:
+            nonlocal n_updated
+            others, n_updated = without_ids(state, wanted)
+            return with_rows(others, vectors, wanted, verbose, place=place)
+
+        self._change(merged)
+        return Upserted(len(wanted) - n_updated, n_updated)
 
     def compact(self) -> None:
         """Merge all segments into one, without the rows that were removed.
@@ -582,7 +716,8 @@ class Index:
 
         Parameters
         ----------
-        Q : real array of shape (q, d), or a Source; finite
+        Q : rows (q, d), as :meth:`build` takes them; or one vector: an array or a tensor of shape
+            (d,), or a list of numbers; finite
         k : how many neighbours, 10 without; with ``radius`` alone, all within it
         candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
             the root of the rows, 100 to 2,000, without. Of signs, how many of the nearest by
@@ -596,8 +731,8 @@ class Index:
             are found where k match.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
-        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
-            which leaves out the first row that equals the query
+        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
+            one vector; or True, which leaves out the first row that equals the query
         recall : for signs: the share of the nearest rows to be found, above 0, at most 1, where
             every row is compared. What :meth:`tune` was asked for without, or .97
         probes : how many groups a query visits (grouped; of signs, as many as the recall takes
@@ -609,7 +744,7 @@ class Index:
         -------
         Hits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id). Exact distances are
             Euclidean for l2, one minus the cosine, and minus the inner product. Of signs,
-            ``effort`` says what was looked at.
+            ``effort`` says what was looked at. Of one vector, both are of shape (k,)
         Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), with ``radius`` but no ``k``
 
         Examples
@@ -621,6 +756,8 @@ class Index:
         >>> index.search(X[3:4], radius=3.0)
         Ranges(limits=array([0, 3]), ids=array([3, 2, 4]), distances=array([0.      , 2.828427, \
 2.828427], dtype=float32))
+        >>> index.search([6.0, 7.0], k=2).ids
+        array([3, 2])
         """
         state = self._state
         wanted = check_k(k)
@@ -634,8 +771,29 @@ class Index:
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:
                 return plain
+        Q, is_one = as_queries(Q)
+        if is_one:
+            search: Callable[..., Hits | Ranges] = self.search
+            found = search(
+                Q,
+                k,
+                radius=radius,
+                candidates=candidates,
+                rerank=rerank,
+                metric=metric,
+                filter=filter,
+                exclude_self=exclude_self,
+                recall=recall,
+                probes=probes,
+                n_threads=n_threads,
+            )
+            return found.first if isinstance(found, Hits) else found
         asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
         how = check_rerank(rerank, state)
+        if how == "asymmetric" and not asked.has_vectors:
+            if rerank != "auto":
+                raise InputError("rerank must be None here: queries that are codes have no margins")
+            how = None
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(asked), state)
         reach = reach_of(state, recall, probes)

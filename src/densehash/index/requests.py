@@ -11,22 +11,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import (
+    as_array,
     check_choice,
     check_integer,
     check_recall,
     check_threads,
     check_vectors,
 )
+from densehash.columns import as_plain
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
 from densehash.index.question import EVERYTHING, Question, Reach
+from densehash.index.sketches import Bits
+from densehash.index.sketches.codes import CodeQueries
 from densehash.index.state import State
 from densehash.source import Source
 from densehash.truth import METRICS
 
 __all__ = [
     "USUAL_K",
+    "as_queries",
     "check_k",
     "check_own",
     "check_own_type",
@@ -86,6 +91,8 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
     """
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
+    if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # of one vector
+        exclude_self = np.array([exclude_self])
     own = check_own_type(exclude_self, state, "exclude_self")
     if len(own) != n_queries:
         raise InputError(f"exclude_self has {len(own)} ids but there are {n_queries} queries")
@@ -240,6 +247,29 @@ def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
     )
 
 
+def as_queries(Q: Any) -> tuple[Any, bool]:
+    """Queries as :func:`question_of` takes them, and whether they are one vector.
+
+    Parameters
+    ----------
+    Q : rows (q, d), of anything; or one vector: (d,) or a list of numbers, which becomes (1, d)
+
+    Examples
+    --------
+    >>> as_queries([0.5, 2.0])
+    (array([[0.5, 2. ]]), True)
+    >>> as_queries([[0.5, 2.0]])
+    ([[0.5, 2.0]], False)
+    """
+    if not isinstance(Q, np.ndarray) or Q.dtype == object:
+        Q = as_plain(Q, "Q")
+        if isinstance(Q, (list, tuple)) and Q and not hasattr(Q[0], "__len__"):
+            Q = as_array(Q, "Q")
+    if isinstance(Q, np.ndarray) and Q.ndim == 1 and Q.size and Q.dtype.kind in "fiub":
+        return Q[np.newaxis], True
+    return Q, False
+
+
 def question_of(
     state: State,
     Q: ArrayLike | Source,
@@ -257,16 +287,13 @@ def question_of(
     >>> len(question_of(state, np.ones((2, 8))))
     2
     """
+    codes = state.sketch.codes_of(Q, "Q") if isinstance(state.sketch, Bits) else None
+    if codes is not None:
+        return _question_of_codes(state, codes, metric, probes, n_threads)
     vectors = np.asarray(check_vectors(Q, "Q")[:])
     if vectors.shape[1] != state.sketch.n_features:
         raise InputError(f"Q has {vectors.shape[1]} features, the index {state.sketch.n_features}")
-    if metric is not None:
-        check_choice(metric, "metric", METRICS)
-        if metric != state.metric and not state.sketch.any_metric:
-            raise InputError(
-                f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} "
-                "estimate the distances of one metric; build another index, or take sketch='codes'"
-            )
+    _check_metric(metric, state)
     if (vectors.dtype.kind, vectors.dtype.itemsize) not in _COMPARED:
         vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
     _check_numbers(vectors)
@@ -278,6 +305,45 @@ def question_of(
         probes=check_probes(probes, state),
         n_threads=check_threads(n_threads),
     )
+
+
+def _question_of_codes(
+    state: State,
+    codes: NDArray[np.uint8],
+    metric: str | None,
+    probes: int | None,
+    n_threads: int | None,
+) -> Question:
+    """Queries that are codes, of an index that was made of codes."""
+    _check_metric(metric, state)
+    if len(codes) == 0:
+        raise InputError("Q is empty: at least 1 code is needed")
+    visited = check_probes(probes, state)
+    if visited is not None:
+        raise InputError(
+            f"probes is {visited}, but buckets are chosen by the margins of vectors, and these "
+            "queries are codes: leave probes out, which searches codes exactly"
+        )
+    return Question(
+        None,
+        state.sketch.prepare,
+        metric=state.metric,
+        unit_rows=False,
+        probes=None,
+        n_threads=check_threads(n_threads),
+        prepared=CodeQueries(codes=codes),
+    )
+
+
+def _check_metric(metric: str | None, state: State) -> None:
+    if metric is None:
+        return
+    check_choice(metric, "metric", tuple(dict.fromkeys([*METRICS, state.metric])))
+    if metric != state.metric and not state.sketch.any_metric:
+        raise InputError(
+            f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} know the "
+            "distances of one metric; build another index, or take sketch='codes'"
+        )
 
 
 def _check_numbers(vectors: NDArray[Any]) -> None:

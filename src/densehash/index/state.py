@@ -19,7 +19,8 @@ from densehash.index.kinds import Kind, kind_from
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
-from densehash.index.sketches import Codes, Sketch, sketch_from
+from densehash.index.sketches import Bits, Codes, Sketch, sketch_from
+from densehash.index.sketches.bits import HAMMING
 from densehash.index.stored import check_stored
 from densehash.truth import METRICS
 
@@ -306,7 +307,7 @@ def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
 
 
 def _state_from(content: Mapping[str, Any]) -> State:
-    check_choice(content["metric"], "metric", METRICS)
+    check_choice(content["metric"], "metric", (*METRICS, HAMMING))
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
         check_choice(content["vectors"], "vectors", VECTOR_TYPES)
@@ -316,8 +317,11 @@ def _state_from(content: Mapping[str, Any]) -> State:
         n_bits=check_integer(content["n_bits"], "n_bits", 1, MAX_BITS),
         n_features=check_integer(content["n_features"], "n_features", 1),
     )
+    sketch = sketch_from(content, kind)
+    if content["metric"] == HAMMING and not isinstance(sketch, Bits):
+        raise FileError(f"the metric {HAMMING} is of {Bits.name}, not of {sketch.name}")
     state = State(
-        sketch_from(content, kind),
+        sketch,
         kind,
         content["metric"],
         content["ids"],

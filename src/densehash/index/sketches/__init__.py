@@ -1,8 +1,9 @@
 """Sketches: what is kept of a row, and how rows are ranked by it; one interface, one file each."""
 
+from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
 from densehash.index.sketches.registry import SKETCHES, sketch_from
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Candidates, Column, Sketch
 
-__all__ = ["SKETCHES", "Candidates", "Codes", "Column", "Signs", "Sketch", "sketch_from"]
+__all__ = ["SKETCHES", "Bits", "Candidates", "Codes", "Column", "Signs", "Sketch", "sketch_from"]

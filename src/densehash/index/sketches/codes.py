@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from densehash import hamming
 from densehash.bits import bytes_for, pack
-from densehash.errors import FileError
+from densehash.errors import FileError, InputError
 from densehash.index.kinds import Kind
 from densehash.index.multi_tables import multi_probe, multi_top_k, multi_within
 from densehash.index.native import rerank_codes, top_k_in_groups
@@ -102,7 +102,7 @@ class Codes(Sketch):
 
     Parameters
     ----------
-    hasher : fitted
+    hasher : fitted; None only of :class:`~densehash.index.sketches.bits.Bits`
 
     Examples
     --------
@@ -113,10 +113,20 @@ class Codes(Sketch):
 
     name: ClassVar[str] = "codes"
     distance_type: ClassVar[type[np.generic]] = np.int32
-    reranks: ClassVar[tuple[str, ...]] = ("asymmetric",)
+    reranks: tuple[str, ...] = ("asymmetric",)
 
-    def __init__(self, hasher: Hasher) -> None:
-        self.hasher = hasher
+    def __init__(self, hasher: Hasher | None) -> None:
+        self._hasher = hasher
+
+    @property
+    def hasher(self) -> Hasher:
+        """What makes codes; an error where they came ready-made, and nobody knows from where."""
+        if self._hasher is None:
+            raise InputError(
+                "this index was made of codes, and knows no hasher: from_codes(..., hasher=...) "
+                "takes one"
+            )
+        return self._hasher
 
     @property
     def n_features(self) -> int:

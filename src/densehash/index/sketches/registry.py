@@ -7,13 +7,14 @@ from typing import Any
 
 from densehash.errors import FileError
 from densehash.index.kinds import Kind
+from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Sketch
 
 __all__ = ["SKETCHES", "sketch_from"]
 
-SKETCHES: dict[str, type[Sketch]] = {sketch.name: sketch for sketch in (Codes, Signs)}
+SKETCHES: dict[str, type[Sketch]] = {sketch.name: sketch for sketch in (Codes, Signs, Bits)}
 """By name."""
 
 

@@ -353,6 +353,8 @@ class Signs(Sketch):
         _, spread, stop, probes, _ = reach
         try:
             return searcher.plain(queries, k, probes, spread, stop, ids, n_threads)
+        except TypeError:  # no numbers that native code knows: the long way converts or names them
+            return None
         except RuntimeError as error:
             raise damaged(error) from None
 

@@ -64,7 +64,7 @@ class Sketch(ABC):
     name: ClassVar[str]
     distance_type: ClassVar[type[np.generic]]
     """Of the distances of candidates: int32 where they are counted, float32 where estimated."""
-    reranks: ClassVar[tuple[str, ...]] = ()
+    reranks: tuple[str, ...] = ()
     """Ways to re-rank without vectors, the best first."""
     estimates: ClassVar[bool] = False
     """Whether distances are estimated, so that a :class:`~densehash.index.question.Reach` says how
@@ -90,6 +90,11 @@ class Sketch(ABC):
     @abstractmethod
     def n_features(self) -> int:
         """Of a row."""
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a row as it comes to the index."""
+        return self.n_features
 
     @property
     @abstractmethod

@@ -1,0 +1,175 @@
+"""The sketch of bits: rows come as codes that were made elsewhere, and are ranked as codes are.
+
+Sentence-transformers, Cohere or a hasher of one's own have made them. Queries are such codes, too;
+or vectors, where the hasher is known: uint8 numbers and bools are codes, floats are vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.bits import MAX_BITS, bytes_for, check_padding, pack
+from densehash.checks import as_array, check_codes, check_integer
+from densehash.columns import as_plain
+from densehash.errors import FileError, InputError
+from densehash.index.kinds import Kind
+from densehash.index.sketches.codes import Codes
+from densehash.source import Source
+
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
+
+__all__ = ["HAMMING", "Bits", "packed", "plain_codes"]
+
+HAMMING = "hamming"
+"""The metric of an index of bits."""
+
+
+class Bits(Codes):
+    """Codes that were made elsewhere.
+
+    Parameters
+    ----------
+    n_bits : of a code
+    hasher : fitted, what has made them; None where nobody knows
+
+    Examples
+    --------
+    >>> Bits(12).row_width
+    2
+    """
+
+    name: ClassVar[str] = "bits"
+    format_version: ClassVar[int] = 2
+    any_metric: ClassVar[bool] = False
+
+    def __init__(self, n_bits: int, hasher: Hasher | None = None) -> None:
+        super().__init__(hasher)
+        self._n_bits = n_bits
+        if hasher is None:  # there are no margins
+            self.reranks = ()
+
+    @property
+    def n_bits(self) -> int:
+        """Of a code."""
+        return self._n_bits
+
+    @property
+    def n_features(self) -> int:
+        """Of a vector; bits, where there is no way to codes from vectors."""
+        return self._n_bits if self._hasher is None else super().n_features
+
+    @property
+    def row_width(self) -> int:
+        """Bytes of a code."""
+        return bytes_for(self._n_bits)
+
+    @property
+    def in_words(self) -> str:
+        """How many bits."""
+        known = "" if self._hasher is None else f" of {type(self._hasher).__name__}"
+        return f"{self._n_bits} ready-made bits{known}"
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The length of codes, and the hasher where it is known."""
+        known = {} if self._hasher is None else {"hasher": type(self._hasher).__name__}
+        return {**known, "bits": self._n_bits}
+
+    def settings(self) -> Mapping[str, Any]:
+        """The hasher, where it is known."""
+        known = {} if self._hasher is None else super().settings()
+        return {**known, "sketch": self.name, "sketch_settings": {}}
+
+    @classmethod
+    def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Bits:
+        """The sketch of an index file."""
+        if content["metric"] != HAMMING or content["vectors"] is not None:
+            raise FileError(f"{cls.name} are compared by {HAMMING} distance, without vectors")
+        if content["sketch_settings"] != {}:
+            raise FileError(f"sketch_settings of {cls.name} must be empty")
+        if "hasher" in content:
+            return cls(content["n_bits"], Codes.from_settings(content, kind).hasher)
+        if content["n_features"] != content["n_bits"]:
+            raise FileError(f"n_features must be n_bits, {content['n_bits']}, without a hasher")
+        return cls(content["n_bits"])
+
+    def codes_of(self, X: Any, name: str) -> NDArray[np.uint8] | None:
+        """Codes, packed; None of vectors, which the hasher makes codes of.
+
+        Parameters
+        ----------
+        X : uint8 (n, width), bools or numbers 0 and 1 (n, n_bits); or floats (n, d)
+        name : what errors call them
+        """
+        array = plain_codes(X, name)
+        if array.dtype.kind != "f":
+            return packed(array, self._n_bits, name)[0]
+        if self._hasher is None:
+            raise InputError(
+                f"{name} must be codes, uint8 of {self.row_width} bytes or bools of {self._n_bits} "
+                f"bits, got {array.dtype} of shape {array.shape}: this index was made of codes, "
+                "and knows no hasher for vectors; from_codes(..., hasher=...) takes one"
+            )
+        return None
+
+    def rows_of(self, X: Any, name: str) -> NDArray[np.uint8]:
+        """Codes of rows, which come as codes or as vectors."""
+        codes = self.codes_of(X, name)
+        return self.hasher.transform(X) if codes is None else codes
+
+
+def plain_codes(X: Any, name: str) -> NDArray[Any]:
+    """Codes or vectors as an array in memory.
+
+    Examples
+    --------
+    >>> plain_codes([[True, False]], "codes").dtype
+    dtype('bool')
+    """
+    plain = as_plain(X, name)
+    return plain[:] if isinstance(plain, Source) else as_array(plain, name)
+
+
+def packed(codes: NDArray[Any], n_bits: int | None, name: str) -> tuple[NDArray[np.uint8], int]:
+    """Codes as they are kept, and how many bits they have.
+
+    Parameters
+    ----------
+    codes : uint8 (n, width), packed bits; or bools, or other integers 0 and 1, (n, n_bits)
+    n_bits : of a code; None takes all there are
+    name : what errors call them
+
+    Examples
+    --------
+    >>> packed(np.array([[1, 0, 1], [0, 0, 1]]), None, "codes")
+    (array([[5],
+           [4]], dtype=uint8), 3)
+    """
+    if codes.dtype == np.int8:
+        raise InputError(
+            f"{name} are int8, as some make 'binary' codes: take 'ubinary' ones, or pass "
+            f"{name}.view('uint8') ^ 128; numbers 0 and 1 are passed as {name}.astype(bool)"
+        )
+    if codes.dtype != np.uint8:
+        if codes.dtype.kind not in "biu":
+            raise InputError(
+                f"{name} must be uint8 (packed bits), bools, or integers 0 and 1, got {codes.dtype}"
+            )
+        if n_bits is not None and codes.ndim == 2 and codes.shape[1] != n_bits:
+            raise InputError(f"{name} have {codes.shape[1]} bits, expected {n_bits}")
+        return pack(codes), codes.shape[1]
+    found = check_codes(codes, name)
+    bits = 8 * found.shape[1] if n_bits is None else check_integer(n_bits, "n_bits", 1, MAX_BITS)
+    if found.shape[1] != bytes_for(bits):
+        hint = f": bits that are not packed are passed as {name}.astype(bool)"
+        raise InputError(
+            f"{name} are {found.shape[1]} bytes wide, expected {bytes_for(bits)} for {bits} bits"
+            + (hint if found.shape[1] == bits else "")
+        )
+    check_padding(found, bits, name)
+    return found, bits
