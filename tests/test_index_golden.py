@@ -92,9 +92,9 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
 
     shutil.copytree(folder("flat"), tmp_path / "a")
     path = tmp_path / "a" / "manifest.json"
-    path.write_bytes(signed({**json.loads(path.read_bytes()), "version": 3}))
+    path.write_bytes(signed({**json.loads(path.read_bytes()), "version": 4}))
     for call in (lambda: Index.open(tmp_path / "a"), lambda: verify(tmp_path / "a")):
-        with pytest.raises(FileError, match="version 3 .* reads version 1 and 2"):
+        with pytest.raises(FileError, match="version 4 .* reads version 1, 2 and 3"):
             call()
 
 

@@ -59,14 +59,18 @@ ROOMS = {
 # The floors of the index, the lowest first: a file imports only files of floors below, and of its
 # own folder. Where rows lie (kinds) knows nothing of what is kept of them (sketches).
 INDEX_FLOORS = (
-    {"gathering", "grouping", "ids", "lengths", "placing", "scaling", "stored", "visits"},
-    {"ordering", "question", "segment"},
+    {"columns", "frames"},
+    {"gathering", "grouping", "ids", "lengths", "payload", "placing", "scaling", "stored"}
+    | {"visits"},
+    {"given", "ordering", "question", "segment"},
     {"multi_tables", "native"},
     {"kinds"},
     {"sketches"},
     {"state"},
     {"building", "filters", "requests", "searching"},
-    {"answers", "changes"},
+    {"changes"},
+    {"fetching"},
+    {"answers"},
     {"measuring", "pairs"},
     {"tuning"},
     {"index"},

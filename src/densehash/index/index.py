@@ -23,10 +23,14 @@ from densehash.index.changes import (
     with_rows,
     without_ids,
 )
+from densehash.index.columns import in_words
+from densehash.index.fetching import old_payload, payload_of
 from densehash.index.filters import Filter, allowed_rows
+from densehash.index.given import payload_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.measuring import measured
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
+from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.question import Request
 from densehash.index.requests import (
@@ -59,6 +63,7 @@ from densehash.store.manifest import INDEX
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from scipy.sparse import csr_matrix
     from typing_extensions import Self  # in typing from Python 3.11 on
 
@@ -104,6 +109,7 @@ class Index:
         X: VectorsLike,
         *,
         ids: ArrayLike | None = None,
+        payload: Any = None,
         sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
@@ -123,6 +129,10 @@ class Index:
         ----------
         X : real array of shape (n, d), a memory map of one, or a Source; finite; at least 2 rows
         ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
+        payload : what to keep beside the vectors, to be read with what a search finds and to be
+            filtered by: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a list of
+            dicts, of n rows. Columns are numbers, booleans, strings, binary, dates, timestamps or
+            lists of strings, with nulls. It needs the extra ``payload``
         sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
             so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
             distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
@@ -169,6 +179,7 @@ class Index:
         names = None if ids is None else check_ids(ids)
         if names is not None:
             check_new(names, len(vectors))
+        beside = None if payload is None else payload_rows(payload, len(vectors))
 
         def made(place: Place) -> State:
             empty = empty_state(
@@ -187,7 +198,9 @@ class Index:
                 scaled=vector_type == "int8" and vectors.dtype.kind == "f",
                 groups_a_row=groups_a_row,
             )
-            whole = with_rows(empty, vectors, names, int(shown), place=place)
+            if beside is not None:
+                empty = replace(empty, payload=beside.columns)
+            whole = with_rows(empty, vectors, names, int(shown), payload=beside, place=place)
             ready = measured(whole, vectors, names, random_state, verbose=shown)
             ready.sketch.forget()
             ready.kind.forget()
@@ -201,7 +214,7 @@ class Index:
                 change.check_room(n_numbers * np.dtype(vector_type).itemsize)
             state = made(on_disk(change))
             content = change.publish(
-                content_of(state), checked=CHECKED, version=state.sketch.format_version
+                content_of(state), checked=CHECKED, version=state.format_version
             )
         return cls(with_segments_of(state, content), change.store)
 
@@ -270,7 +283,7 @@ class Index:
             content_of(self._state),
             form=INDEX,
             checked=CHECKED,
-            version=self._state.sketch.format_version,
+            version=self._state.format_version,
             verbose=verbose > 0,
         )
         if is_own:
@@ -290,7 +303,7 @@ class Index:
             self._store.refresh()
             if self._store.mark == self._mark:
                 return False
-            self._state = _state_at(self._store.path, self._store.content)
+            self._state = _state_at(self._store.path, self._store.content, self._state)
             self._mark = self._store.mark
             return True
 
@@ -396,6 +409,7 @@ class Index:
             "segments": [segment.n_rows for segment in state.segments],
             "bytes_without_vectors": n_bytes,
             "bytes_of_vectors": kept,
+            "bytes_of_payload": sum(segment.payload_bytes for segment in state.segments),
             "bytes_a_row": n_bytes / max(state.n_live, 1),
             "bytes_on_disk": None if self._store is None else self._store.n_bytes,
             "candidates": state.settings.candidates,
@@ -407,7 +421,12 @@ class Index:
     # --- changed ------------------------------------------------------------------------------
 
     def add(
-        self, X: VectorsLike, *, ids: ArrayLike | None = None, verbose: int = 0
+        self,
+        X: VectorsLike,
+        *,
+        ids: ArrayLike | None = None,
+        payload: Any = None,
+        verbose: int = 0,
     ) -> NDArray[Any]:
         """Add rows.
 
@@ -416,6 +435,8 @@ class Index:
         X : real array of shape (m, d), or a Source; finite
         ids : m different ids that are not in the index, of its type; without them, where ids are
             numbers, those after the largest there ever was
+        payload : of these rows, with the columns of the index, where it has a payload; as in
+            :meth:`build`
         verbose : 1 shows bars while it takes long
 
         Returns
@@ -438,6 +459,12 @@ class Index:
         given = None if ids is None else self._check_ids(ids)
         if given is not None:
             check_new(given, len(vectors))
+        if payload is None and self._state.payload is not None:
+            raise InputError(
+                f"rows of this index have a payload, so pass payload=... with the columns "
+                f"{in_words(self._state.payload)}"
+            )
+        beside = self._check_payload(payload, len(vectors))
         first = 0
 
         def with_new(state: State, place: Place) -> State:
@@ -448,7 +475,7 @@ class Index:
                 if bool((where >= 0).any()):
                     there = shown(given[int((where >= 0).argmax())])
                     raise InputError(f"id {there!r} is in the index already: update it instead")
-            return with_rows(state, vectors, given, verbose, place=place)
+            return with_rows(state, vectors, given, verbose, payload=beside, place=place)
 
         self._change(with_new)
         if given is None:
@@ -473,13 +500,16 @@ class Index:
         self._change(without)
         return count
 
-    def update(self, ids: ArrayLike, X: VectorsLike, *, verbose: int = 0) -> None:
-        """Replace the vectors of rows.
+    def update(
+        self, ids: ArrayLike, X: VectorsLike, *, payload: Any = None, verbose: int = 0
+    ) -> None:
+        """Replace the vectors of rows, and their payload where one is given.
 
         Parameters
         ----------
         ids : m different ids that are in the index
         X : real array of shape (m, d), or a Source; finite
+        payload : of these rows, with the columns of the index; without, they keep theirs
         verbose : 1 shows bars while it takes long
 
         Raises
@@ -489,14 +519,16 @@ class Index:
         wanted = self._check_ids(ids)
         vectors = check_vectors(X, "X")
         check_new(wanted, len(vectors))
+        beside = self._check_payload(payload, len(vectors))
 
         def replaced(state: State, place: Place) -> State:
             where, _ = locate(state, wanted)
             if bool((where < 0).any()):
                 missing = shown(wanted[int((where < 0).argmax())])
                 raise InputError(f"id {missing!r} is not in the index: add it instead")
+            kept = old_payload(state, wanted) if beside is None else beside
             others, _ = without_ids(state, wanted)
-            return with_rows(others, vectors, wanted, verbose, place=place)
+            return with_rows(others, vectors, wanted, verbose, payload=kept, place=place)
 
         self._change(replaced)
 
@@ -842,6 +874,25 @@ class Index:
                 found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
         return found
 
+    def payload(self, ids: ArrayLike) -> pa.Table:
+        """What is kept beside the vectors of rows.
+
+        Parameters
+        ----------
+        ids : (m,), all in the index
+
+        Returns
+        -------
+        pyarrow Table of m rows, in the order of the ids
+
+        Examples
+        --------
+        >>> X, years = np.eye(4), [{"year": year} for year in (1999, 2004, 2011, 2020)]
+        >>> Index.build(X, n_bits=8, payload=years).payload([2, 0]).to_pylist()
+        [{'year': 2011}, {'year': 1999}]
+        """
+        return payload_of(self._state, self._check_ids(ids))
+
     # --- inside -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -865,24 +916,32 @@ class Index:
                 return
             with self._store.change() as change:
                 if self._store.mark != self._mark:
-                    self._state = _state_at(self._store.path, change.content)
+                    self._state = _state_at(self._store.path, change.content, self._state)
                     self._mark = self._store.mark
                 after = make(self._state, on_disk(change))
                 if after is self._state:
                     return
                 content = content_of(after, unchanged=change.content)
-                published = change.publish(
-                    content, checked=CHECKED, version=after.sketch.format_version
-                )
+                published = change.publish(content, checked=CHECKED, version=after.format_version)
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
+
+    def _check_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
+        if payload is None:
+            return None
+        if self._state.payload is None:
+            raise InputError(
+                "this index has no payload, and rows that come later cannot bring one: build it "
+                "with payload=..."
+            )
+        return payload_rows(payload, n_rows, self._state.payload)
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)
 
 
-def _state_at(path: Path, content: dict[str, Any]) -> State:
+def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:
     try:
-        return state_from(content)
+        return state_from(content, before)
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
