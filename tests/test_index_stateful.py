@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,15 @@ QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])
 INTS = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 2**40, 2**63 - 2]
 STRINGS = ["", "a", "aa", "ä", "日本", "z", "z" * 30, "😀", "b", "c", "d", "e"]
 
+PAYLOADS: list[dict[str, Any]] = [
+    {
+        "lang": (None, "en", "de", "en")[at % 4],
+        "year": None if at == 5 else 2015 + at % 3,
+        "tags": (None, [], ["a"], ["b", "a"], ["b"])[at % 5],
+    }
+    for at in range(11)
+]
+
 some_names = st.sets(st.integers(0, 11), max_size=5)
 shifts = st.integers(0, 8)
 faults = st.one_of(st.none(), st.none(), st.integers(1, 30))
@@ -69,6 +80,7 @@ class Machine(RuleBasedStateMachine):
     kind: str
     id_type: str
     keep: Any
+    has_payload: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,10 +88,10 @@ class Machine(RuleBasedStateMachine):
         self.path = self.folder / "a.dh"
         names = INTS if self.id_type == "int64" else STRINGS
         self.names = names
-        X = POOL[:4]
-        self.index = build(self.kind, X, names[:4], keep_vectors=self.keep)
+        X, payload = POOL[:4], self.beside(PAYLOADS[:4])
+        self.index = build(self.kind, X, names[:4], keep_vectors=self.keep, payload=payload)
         self.model = model_of(self.index)
-        self.model.put(names[:4], X)
+        self.model.put(names[:4], X, payload)
         self.on_disk: Model | None = None
 
     @initialize(opened=st.booleans())
@@ -89,25 +101,42 @@ class Machine(RuleBasedStateMachine):
             self.on_disk = self.model
             self.open()
 
+    def beside(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """The payload, where this index has one."""
+        return payload if self.has_payload else None
+
     # --- changed --------------------------------------------------------------------------
 
     @rule(which=some_names, shift=shifts, fault=faults)
     def add(self, which: set[int], shift: int, fault: int | None) -> None:
         names = [self.names[at] for at in which]
-        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        X, payload = self.drawn(which, shift)
+        add = functools.partial(self.index.add, X, ids=names)
         if not names or any(name in self.model.rows for name in names):
-            self.refused(lambda: self.index.add(X, ids=names))
+            self.refused(lambda: add(payload=payload))
         else:
-            self.change(lambda: self.index.add(X, ids=names), lambda m: m.put(names, X), fault)
+            if self.has_payload:
+                self.refused(add)
+            self.change(lambda: add(payload=payload), lambda m: m.put(names, X, payload), fault)
 
-    @rule(which=some_names, shift=shifts, fault=faults)
-    def update(self, which: set[int], shift: int, fault: int | None) -> None:
+    @rule(which=some_names, shift=shifts, fault=faults, keeps=st.booleans())
+    def update(self, which: set[int], shift: int, fault: int | None, keeps: bool) -> None:
         names = [self.names[at] for at in which]
-        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        X, payload = self.drawn(which, shift)
+        new = None if keeps else payload
         if not names or any(name not in self.model.rows for name in names):
-            self.refused(lambda: self.index.update(names, X))
+            self.refused(lambda: self.index.update(names, X, payload=new))
         else:
-            self.change(lambda: self.index.update(names, X), lambda m: m.put(names, X), fault)
+            self.change(
+                lambda: self.index.update(names, X, payload=new),
+                lambda m: m.put(names, X, new),
+                fault,
+            )
+
+    def drawn(self, which: set[int], shift: int) -> tuple[Any, list[dict[str, Any]] | None]:
+        """Vectors, and a payload."""
+        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        return X, self.beside([PAYLOADS[(at * 5 + shift) % len(PAYLOADS)] for at in which])
 
     @rule(which=some_names, fault=faults)
     def remove(self, which: set[int], fault: int | None) -> None:
@@ -240,6 +269,9 @@ class Machine(RuleBasedStateMachine):
     def the_same_rows_are_there(self) -> None:
         assert len(self.index) == len(self.model)
         assert self.index.ids.tolist() == self.model.ids
+        if self.has_payload:
+            found = self.index.payload(self.index.ids).to_pylist()
+            assert found == [self.model.payloads[name] for name in self.model.ids]
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
@@ -259,9 +291,9 @@ class Dying(Disk):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_is_its_model_whatever_happens(kind: str) -> None:
     for number, (id_type, keep) in enumerate((("int64", "uint8"), ("string", True))):
-        machine = type(
-            f"Machine{number}", (Machine,), {"kind": kind, "id_type": id_type, "keep": keep}
-        )
+        parts = {"kind": kind, "id_type": id_type, "keep": keep}
+        parts["has_payload"] = number == 1 and find_spec("pyarrow") is not None
+        machine = type(f"Machine{number}", (Machine,), parts)
         with no_fsync():
             run_state_machine_as_test(
                 machine,

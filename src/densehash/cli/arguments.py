@@ -14,7 +14,7 @@ from densehash.errors import FileError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["parse_ids", "read_ids"]
+__all__ = ["column_names", "parse_ids", "read_ids"]
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of an index.")]
 Key = Annotated[
@@ -53,6 +53,16 @@ def read_ids(path: Path, id_type: str | None = None) -> Ids:
     if "" in lines:
         raise FileError(f"{path}: line {lines.index('') + 1} is empty, expected one id a line")
     return _parsed(lines, id_type, lambda at: f"{path}: line {at + 1}")
+
+
+def column_names(said: str, option: str) -> list[str] | None:
+    """Names of columns, separated by commas; None for "all"."""
+    if said == "all":
+        return None
+    names = [name.strip() for name in said.split(",")]
+    if "" in names or len(set(names)) < len(names):
+        raise InputError(f"{option} must be different columns, as title,year, or all, got {said!r}")
+    return names
 
 
 def parse_ids(words: Sequence[str], id_type: str) -> Ids:

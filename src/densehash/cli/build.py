@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.cli.arguments import AsJson, Bits, Key, Method, read_ids
+from densehash.cli.arguments import AsJson, Bits, Key, Method, column_names, read_ids
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
 from densehash.cli.text import facts
@@ -36,6 +36,7 @@ _KEEP: dict[str, bool | str] = {
         "densehash build vectors.npy -o photos.dh",
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
+        "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -64,6 +65,13 @@ def _build(
         ),
     ] = None,
     key: Key = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
+            "Parquet, Arrow and Feather files."
+        ),
+    ] = None,
     keep_vectors: Annotated[
         str,
         typer.Option(
@@ -100,6 +108,7 @@ def _build(
     from densehash.checks import check_choice
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
+    from densehash.datasets.arrow import read_columns
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 
@@ -107,9 +116,14 @@ def _build(
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
+    if not alone and payload is not None:
+        raise InputError("--payload: not of an index in shards")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
     opened = open_vectors(vectors, key=key)
     names = None if ids is None else read_ids(ids)
+    beside = {}
+    if payload is not None:
+        beside["payload"] = read_columns(vectors, column_names(payload, "--payload"), key=key)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
@@ -129,6 +143,7 @@ def _build(
             X,
             path=out,
             ids=names,
+            **beside,
             sketch=sketch,
             hasher=hasher,
             n_bits=bits,
@@ -146,6 +161,7 @@ def _build(
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
+    said |= {"payload"} if payload is not None else set()
     said |= {"recall", "bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

@@ -41,13 +41,19 @@ def _add(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the vectors of a file to an index; an id that is there already is a mistake."""
+    """Add the vectors of a file to an index; an id that is there already is a mistake.
+
+    Where the index has a payload, its columns are read from the file, too.
+    """
     from densehash.datasets import open_vectors
+    from densehash.datasets.arrow import read_columns
     from densehash.index import Index
 
     opened = Index.open(index)
+    columns = opened.info()["payload"]
+    payload = None if columns is None else read_columns(vectors, list(columns), key=key)
     names = None if ids is None else read_ids(ids, opened.info()["ids"])
-    added = opened.add(open_vectors(vectors, key=key), ids=names, verbose=1)
+    added = opened.add(open_vectors(vectors, key=key), ids=names, payload=payload, verbose=1)
     if as_json:
         answer = {"added": len(added), "ids": added.tolist(), "rows": len(opened)}
         typer.echo(json.dumps(answer))

@@ -28,6 +28,7 @@ __all__: list[str] = []
         "densehash search photos.dh queries.npy",
         "densehash search photos.dh queries.npy -k 100 --recall 0.99 -o found.npz",
         "densehash search photos.dh queries.fvecs --radius 0.5 --filter ids.txt --csv",
+        "densehash search texts.dh queries.npy -k 3 --show title,year",
     ),
 )
 def _search(
@@ -76,6 +77,12 @@ def _search(
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print lines of query,rank,id,distance, nothing else.")
     ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the payload to print with what is found, separated by commas, or all."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Write arrays ids and distances to this .npz instead."),
@@ -92,10 +99,12 @@ def _search(
     """
     from densehash.cli.found import (
         as_lists,
+        payload_shown,
         print_csv,
         print_table,
         search_blocks,
         search_shards,
+        shown_columns,
         write_arrays,
     )
     from densehash.cli.opening import open_index
@@ -105,7 +114,7 @@ def _search(
     if as_json + as_csv + (out is not None) > 1:
         raise InputError("choose one of --json, --csv and -o")
     if out is not None:
-        _check_out(out)
+        _check_out(out, show)
     opened = open_index(index)
     asked: dict[str, Any] = {
         "k": k,
@@ -120,6 +129,7 @@ def _search(
         "recall": recall,
     }
     missing: set[str] = set()
+    columns = shown_columns(opened, show)
     if isinstance(opened, Index):
         if allow_partial or scheduler is not None or local_cluster is not None:
             raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
@@ -131,6 +141,7 @@ def _search(
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):
         found = search_blocks(search, Q, queries)
+    beside = payload_shown(opened, found, columns)
     if missing:
         typer.echo(f"left out: {', '.join(sorted(missing))}", err=True)
     if out is not None:
@@ -138,17 +149,19 @@ def _search(
         say(str(out))
     elif as_json:
         left_out = {"missing": sorted(missing)} if allow_partial else {}
-        typer.echo(json.dumps({**as_lists(found), **left_out}, allow_nan=False))
+        typer.echo(json.dumps({**as_lists(found, beside), **left_out}, allow_nan=False))
     elif as_csv:
-        print_csv(found)
+        print_csv(found, beside)
     else:
-        print_table(found)
+        print_table(found, beside)
 
 
-def _check_out(out: Path) -> None:
+def _check_out(out: Path, show: str | None) -> None:
     """Refuse, before any work is done, what could not be written."""
     from densehash.cli.places import check_file_place
 
+    if show is not None:
+        raise InputError("--show: an .npz has ids and distances only; --csv and --json show more")
     if out.suffix.lower() != ".npz":
         raise InputError(f"-o must end in .npz, got {str(out)!r}: --csv and --json can be piped")
     check_file_place(out)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import check_threads
-from densehash.errors import InputError
+from densehash.errors import FileError, InputError
 from densehash.index.columns import arrow
 from densehash.index.fetching import payload_of
 from densehash.index.ids import check_ids, no_ids, public_ids
@@ -118,9 +118,12 @@ class Hits(_Hits):
             )
         ids = self.ids.reshape(-1)
         missing = _missing(ids)
-        if self.searched.id_type == "string":
-            ids = check_ids(["" if name is None else name for name in ids.tolist()])
-        return payload_of(self.searched, ids, missing)
+        try:
+            if self.searched.id_type == "string":
+                ids = check_ids(["" if name is None else name for name in ids.tolist()])
+            return payload_of(self.searched, ids, missing)
+        except InputError as error:  # they were found in there
+            raise FileError(f"the index is damaged: {error}") from None
 
     def to_arrow(self) -> pa.Table:
         """What was found, a row for each neighbour that is there.
