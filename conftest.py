@@ -8,7 +8,7 @@ collect_ignore_glob = [] if find_spec("distributed") else ["src/densehash/distri
 if not find_spec("dask"):
     collect_ignore_glob.append("src/densehash/rows/dask.py")
 if not find_spec("pyarrow"):
-    files = ("columns", "fetching", "given", "payload")
+    files = ("columns", "fetching", "given", "matching", "payload")
     collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]
 
 

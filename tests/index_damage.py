@@ -47,7 +47,8 @@ def ask(index: Index, number: int) -> None:
         lambda: [index.ids, some[1] in index, repr(index), index.info()],
     ]
     if index._state.payload is not None and find_spec("pyarrow"):
-        calls += [lambda: index.search(QUERIES, 5, n_threads=1).to_dicts()] * 8
+        calls += [lambda: index.search(QUERIES, 5, n_threads=1).to_dicts()] * 4
+        calls += [lambda: index.search(QUERIES, 5, filter="word = 'odd' or sum > 20")] * 4
     for call in calls[number % 8 :: 8]:
         with contextlib.suppress(FileError):
             call()

@@ -114,6 +114,29 @@ def test_fewer_rows_and_ranges_are_shown_too(capsys: Capture, index: Path, queri
     assert ranges["payload"] == expected
 
 
+def test_rows_are_found_by_their_columns(
+    capsys: Capture, index: Path, queries: Path, tmp_path: Path
+) -> None:
+    asked = ("search", index, queries, "-k", 5)
+    where = "year >= 2000 and not (day < '2020-02-01' or title = 'x')"
+    answer = as_json(capsys, *asked, "--where", where, "--show", "year,day")
+    rows = [row for found in answer["payload"] for row in found]
+    assert rows
+    assert all(row["year"] >= 2000 and row["day"] >= "2020-02-01" for row in rows)
+    expected = Index.open(index).search(Q, 5, filter=where).ids.tolist()
+    assert answer["ids"] == expected
+    assert "found 'and' at position 7 of 'year = and'" in bad(
+        capsys, *asked, "--where", "year = and"
+    )
+    ids = tmp_path / "ids.txt"
+    ids.write_text("1\n")
+    said = bad(capsys, *asked, "--where", where, "--filter", ids)
+    assert "choose one of --filter and --where" in said
+    Index.build(X[:N], n_bits=8, random_state=0).save(tmp_path / "without")
+    said = bad(capsys, "search", tmp_path / "without", queries, "--where", "year = 3")
+    assert "--where: this index has no payload" in said
+
+
 def test_what_cannot_be_shown(capsys: Capture, index: Path, queries: Path, tmp_path: Path) -> None:
     said = bad(capsys, "search", index, queries, "--show", "name")
     assert "there is no column 'name'; there are title, year, day, raw, tags" in said

@@ -38,6 +38,7 @@ from index_cases import (
     rows,
 )
 from index_model import Model
+from where_cases import filters, truth
 
 from densehash.errors import FileError, InputError
 from densehash.index import Index
@@ -59,6 +60,12 @@ PAYLOADS: list[dict[str, Any]] = [
     for at in range(11)
 ]
 
+WHERE: dict[str, tuple[list[Any], bool]] = {
+    "lang": (["en", "de", "x"], True),
+    "year": ([2014, 2016, 2016.5], True),
+    "tags": (["a", "b", "x"], False),
+}
+
 some_names = st.sets(st.integers(0, 11), max_size=5)
 shifts = st.integers(0, 8)
 faults = st.one_of(st.none(), st.none(), st.integers(1, 30))
@@ -71,6 +78,7 @@ questions: dict[str, Any] = {
     "own": st.sampled_from([False, True, "names"]),
     "probes": st.sampled_from([1, 3, 12]),
     "radius": st.sampled_from([None, 0, 4, 9]),
+    "where": st.one_of(st.none(), filters(WHERE)),
 }
 
 
@@ -251,6 +259,7 @@ class Machine(RuleBasedStateMachine):
     def ask(
         self, *, k: int, how: str | None, metric: str, candidates: int,
         chosen: set[int] | None, own: Any, probes: int, radius: int | None,
+        where: dict[str, Any] | None,
     ) -> None:  # fmt: skip
         names = self.names
         mine: Any = [names[0], names[3], names[5], names[7]] if own == "names" else own
@@ -259,10 +268,18 @@ class Machine(RuleBasedStateMachine):
         match = None if chosen is None else {names[at] for at in chosen}
         told = {**asked, "exclude_self": mine, "filter": match if match is None else [*match]}
         asked |= {"own": mine, "match": None if match is None else match.__contains__}
+        if self.has_payload and where is not None:
+            told["filter"] = where
+            rows = self.model.payloads
+            asked["match"] = lambda name: truth(where, rows[name]) is True
         if radius is not None:
             found = self.index.search(QUERIES, radius=radius, **told)
             check_ranges(found, self.model.ranges(QUERIES, radius, **asked), self.id_type)
         hits = self.index.search(QUERIES, k, **told)
+        if self.has_payload:
+            none = dict.fromkeys(PAYLOADS[0])
+            beside = [self.model.payloads.get(name, none) for name in hits.ids.reshape(-1)]
+            assert hits.payload.to_pylist() == beside
         check_hits(hits, self.model.hits(QUERIES, k, **asked), k, self.id_type)
 
     @invariant()

@@ -61,8 +61,8 @@ ROOMS = {
 INDEX_FLOORS = (
     {"columns", "frames"},
     {"gathering", "grouping", "ids", "lengths", "payload", "placing", "scaling", "stored"}
-    | {"visits"},
-    {"given", "ordering", "question", "segment"},
+    | {"visits", "where"},
+    {"given", "matching", "ordering", "question", "segment"},
     {"multi_tables", "native"},
     {"kinds"},
     {"sketches"},

@@ -143,6 +143,8 @@ def test_the_examples_of_the_payload_run() -> None:
     for example in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(example, names)
     assert names["frame"]["title"][0] == "Article 0"
+    assert set(names["recent"].payload["lang"].to_pylist()) == {"en"}
+    assert names["recent"].ids.tolist() == names["same"].ids.tolist()
     assert names["index"].payload([7, 1000])["title"].to_pylist() == ["Corrected", "New"]
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ from densehash.cli.arguments import AsJson, IndexPath, Key, Metric, Threads, rea
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.text import say
 from densehash.errors import InputError
+
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
+    from densehash.index import Index
 
 __all__: list[str] = []
 
@@ -28,7 +32,7 @@ __all__: list[str] = []
         "densehash search photos.dh queries.npy",
         "densehash search photos.dh queries.npy -k 100 --recall 0.99 -o found.npz",
         "densehash search photos.dh queries.fvecs --radius 0.5 --filter ids.txt --csv",
-        "densehash search texts.dh queries.npy -k 3 --show title,year",
+        "densehash search texts.dh queries.npy -k 3 --show title,year --where 'year >= 2020'",
     ),
 )
 def _search(
@@ -61,6 +65,13 @@ def _search(
     radius: Annotated[float | None, typer.Option(help="Nothing farther away is found.")] = None,
     chosen: Annotated[
         Path | None, typer.Option("--filter", help="A file of ids that may be found, no others.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help='What the payload of a row must be to be found, as \'lang = "en" and year >= '
+            "2020': with and, or, not, in (..), is null, parentheses, = != < <= > >=."
+        ),
     ] = None,
     exclude_self: Annotated[
         bool, typer.Option("--exclude-self", help="Leave out the first row that equals the query.")
@@ -122,7 +133,7 @@ def _search(
         "probes": probes,
         "rerank": None if rerank == "none" else rerank,
         "metric": metric,
-        "filter": None if chosen is None else read_ids(chosen, opened.info()["ids"]),
+        "filter": _filter(chosen, where, opened),
         # Hamming distances are compared with a whole number.
         "radius": int(radius) if radius is not None and radius.is_integer() else radius,
         "exclude_self": exclude_self,
@@ -154,6 +165,15 @@ def _search(
         print_csv(found, beside)
     else:
         print_table(found, beside)
+
+
+def _filter(chosen: Path | None, where: str | None, opened: Index | ShardedIndex) -> Any:
+    if chosen is not None and where is not None:
+        raise InputError("choose one of --filter and --where")
+    about = opened.info()
+    if where is not None and about["payload"] is None:
+        raise InputError("--where: this index has no payload")
+    return where if chosen is None else read_ids(chosen, about["ids"])
 
 
 def _check_out(out: Path, show: str | None) -> None:

@@ -25,7 +25,7 @@ from densehash.index.changes import (
 )
 from densehash.index.columns import in_words
 from densehash.index.fetching import old_payload, payload_of
-from densehash.index.filters import Filter, allowed_rows
+from densehash.index.filters import AnyFilter, allowed_rows
 from densehash.index.given import payload_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.measuring import measured
@@ -557,7 +557,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -573,7 +573,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -589,7 +589,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -604,7 +604,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,  # noqa: A002
+        filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -623,9 +623,12 @@ class Index:
             None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
             can be
         metric : "l2", "cosine" or "ip"; that of the index without, and always of one of signs
-        filter : which rows may be found: a boolean array, one for each of ``index.ids``; an array
-            of ids; or a function that is called with arrays of ids and returns booleans. k rows
-            are found where k match.
+        filter : which rows may be found. By the payload: a dict, as ``{"lang": "en", "year":
+            {"$gte": 2020}}``, with ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``;
+            the same in words, as ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
+            By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
+            function that is called with arrays of ids and returns booleans. k rows are found where
+            k match.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; or True,
@@ -650,6 +653,9 @@ class Index:
         >>> index = Index.build(X, n_bits=8, random_state=0)
         >>> index.search(X[3:4], k=2, filter=[1, 2, 8])
         Hits(ids=array([[2, 1]]), distances=array([[2.828427, 5.656854]], dtype=float32))
+        >>> years = Index.build(X, n_bits=8, payload=[{"year": 2010 + i} for i in range(10)])
+        >>> years.search(X[3:4], k=2, filter={"year": {"$gte": 2015}}).ids
+        array([[5, 6]])
         >>> index.search(X[3:4], radius=3.0)
         Ranges(limits=array([0, 3]), ids=array([3, 2, 4]), distances=array([0.      , 2.828427, \
 2.828427], dtype=float32))
@@ -671,6 +677,7 @@ class Index:
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(asked), state)
         reach = reach_of(state, recall, probes)
+        allowed = allowed_rows(state, filter)
         if not state.segments:
             none = no_hits(state, len(asked), wanted, how)
             if limit is None or k is not None:
@@ -681,7 +688,7 @@ class Index:
             wanted,
             n_candidates(candidates, wanted, how, state),
             how,
-            allowed_rows(state, filter),
+            allowed,
             reach,
         )
         if limit is not None and k is None:

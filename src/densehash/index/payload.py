@@ -133,6 +133,8 @@ class PayloadRows:
     def _some(self, numbers: NDArray[np.integer]) -> Any:
         """Rows of any numbers, in one batch; of each batch those that it has, by rising numbers."""
         pa = arrow()
+        if bool((np.diff(numbers.astype(np.int64)) == 1).all()):  # as most merges have it
+            return self._joined([*self._run(int(numbers[0]), int(numbers[-1]) + 1)])
         order = np.argsort(numbers, kind="stable")
         rising = numbers[order]
         ends = np.searchsorted(rising, self._limits)
@@ -219,7 +221,7 @@ class _File(Source):
         self.shape = (counted.size(),)  # type: ignore[assignment]
         self.dtype = np.dtype(np.uint8)
         self._parts: Iterator[bytes] = iter(())
-        self._at, self._left = 0, b""
+        self._at, self._left = 0, memoryview(b"")
 
     def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
         """Bytes of a slice; of one after the other fast, of others from the first on."""
@@ -227,17 +229,15 @@ class _File(Source):
             raise TypeError("bytes of a payload are read in slices")
         start, stop, _ = rows.indices(self.shape[0])
         if start == 0 or start < self._at:
-            self._parts, self._at, self._left = self._chunks(), 0, b""
+            self._parts, self._at, self._left = self._chunks(), 0, memoryview(b"")
         kept = []
         while self._at < stop:
-            part = self._left or next(self._parts, b"")
-            if not part:
+            part = self._left if len(self._left) else memoryview(next(self._parts, b""))
+            if not len(part):
                 raise InputError("the payload has changed while it was written")
-            skipped, taken = part[: max(start - self._at, 0)], part[max(start - self._at, 0) :]
-            taken = taken[: stop - self._at - len(skipped)]
-            self._left = part[len(skipped) + len(taken) :]
-            self._at += len(skipped) + len(taken)
-            kept.append(taken)
+            kept.append(part[max(start - self._at, 0) : stop - self._at])
+            self._left = part[stop - self._at :]
+            self._at += len(part) - len(self._left)
         return np.frombuffer(b"".join(kept), np.uint8)
 
     def _chunks(self) -> Iterator[bytes]:
