@@ -10,8 +10,6 @@ import re
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from densehash.errors import FileError, MissingExtraError
 
 __all__ = [
@@ -37,6 +35,7 @@ NUMBERS = {
 TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ([ -~]{1,64}))?\]")
 """Types of timestamps: their unit, and their time zone where they have one."""
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PLAIN = {*NUMBERS, "bool", "string", "binary", "date", "list of strings"}
 
 
@@ -139,7 +138,7 @@ def kind_of(found: Any) -> str | None:
     if types.is_dictionary(found):
         return "string" if _is_text(types, found.value_type) else None
     if types.is_integer(found) or types.is_floating(found):
-        return str(np.dtype(found.to_pandas_dtype()).name)
+        return _FLOATS.get(str(found), str(found))  # numpy's names; Arrow would import pandas
     if types.is_timestamp(found):
         said = f"timestamp[{found.unit}" + (f", {found.tz}]" if found.tz else "]")
         return said if TIMESTAMP.fullmatch(said) else None

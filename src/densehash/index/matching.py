@@ -160,7 +160,7 @@ def _compared_whole(array: Any, how: str, value: Any) -> Any:
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a type of whole numbers has a number."""
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(str(kind))
     return bool(limits.min <= value <= limits.max) and value == math.floor(value)
 
 
