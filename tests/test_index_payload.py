@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -289,6 +290,31 @@ def test_what_was_read_is_not_read_again_after_a_change(tmp_path: Path) -> None:
         other.remove(ids[2:4])
         assert index.refresh()
         index.payload(ids[4:])
+
+
+@pytest.mark.parametrize("others", [[{"b": "x"}] * 4, None])
+@pytest.mark.parametrize("adds", [True, False])
+def test_an_index_that_was_replaced_meanwhile_gets_no_other_columns(
+    tmp_path: Path, others: Any, adds: bool
+) -> None:
+    """They are looked at again when nobody else can write."""
+    index = build("flat", rows(4), payload=[{"a": 1}] * 4, path=tmp_path / "a")
+    build("flat", rows(4), payload=others, path=tmp_path / "a")
+    change = index.add if adds else partial(index.update, [1])
+    with pytest.raises(InputError, match="has other columns since others have changed it"):
+        change(rows(1), payload=[{"a": 2}])
+    now = Index.open(tmp_path / "a")
+    now.verify()
+    assert len(now) == 4
+
+
+def test_an_update_that_keeps_payloads_reads_their_file_once(tmp_path: Path) -> None:
+    index = build("flat", rows(N), payload=table(ROWS), path=tmp_path / "a")
+    with mock.patch.object(payload, "check_unchanged") as compared:
+        for at in range(3):
+            index.update([at], rows(1, seed=at))
+    assert compared.call_count == 1
+    assert index.payload(range(N)).to_pylist() == ROWS
 
 
 # --- refused ------------------------------------------------------------------------------

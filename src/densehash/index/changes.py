@@ -49,6 +49,11 @@ def with_rows(
     """
     if X.shape[1] != state.sketch.n_features:
         raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.n_features}")
+    if (None if payload is None else payload.columns) != state.payload:
+        raise InputError(
+            "the index has other columns since others have changed it: call refresh(), and look at "
+            "info()['payload']"
+        )
     n, base = len(X), state.next_id
     if ids is not None:
         next_id = max(base, after_ids(ids))

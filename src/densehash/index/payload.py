@@ -337,10 +337,6 @@ class Payload:
     columns : names and types that it must have
     n_rows : how many rows it must have
 
-    Attributes
-    ----------
-    masks : what filters found, for the next search with the same; by filter
-
     Examples
     --------
     >>> from densehash.index.given import payload_rows
@@ -353,6 +349,7 @@ class Payload:
     def __init__(self, array: NDArray[np.uint8], columns: Columns, n_rows: int) -> None:
         self.array, self.columns, self.n_rows = array, columns, n_rows
         self._masks: dict[object, NDArray[np.bool_]] = {}
+        self._is_unchanged = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Payload, (self.array, self.columns, self.n_rows)
@@ -402,8 +399,10 @@ class Payload:
         self._masks = dict([*masks.items()][-_MASKS:])  # other threads see the one or the other
 
     def check_unchanged(self) -> None:
-        """Compare a file with its checksum, before rows of it are copied."""
-        check_unchanged(self.array)
+        """Compare a file with its checksum, before rows of it are copied; once."""
+        if not self._is_unchanged:
+            check_unchanged(self.array)
+        self._is_unchanged = True
 
 
 def _check_schema(pa: Any, found: Any, expected: Any) -> None:
