@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from index_cases import build, every_id_type, every_kind, names, rows
 from payload_cases import SCHEMA, dicts, pa, table
 
@@ -192,6 +194,41 @@ def test_an_index_in_memory_is_pickled_with_its_payload() -> None:
     index.payload(ids)  # what was read does not travel
     again = pickle.loads(pickle.dumps(index))
     assert again.payload(ids).to_pylist() == ROWS
+
+
+# Values of columns, by type.
+COLUMNS_DRAWN: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "string": (pa.string(), st.text(st.characters(codec="utf-8"), max_size=5)),
+    "word": (pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", "b", "ä"])),
+    "int16": (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "float32": (pa.float32(), st.floats(width=32, allow_nan=False)),
+    "bool": (pa.bool_(), st.booleans()),
+    "date": (pa.date32(), st.dates()),
+    "time": (pa.timestamp("us", tz="UTC"), st.datetimes(timezones=st.just(dt.timezone.utc))),
+    "binary": (pa.binary(), st.binary(max_size=4)),
+    "list": (pa.list_(pa.string()), st.lists(st.sampled_from(["a", "", None]), max_size=3)),
+}
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_columns_come_back_after_any_changes(data: st.DataObject) -> None:
+    drawn = data.draw(st.lists(st.sampled_from([*COLUMNS_DRAWN]), min_size=1, max_size=4))
+    kinds = {f"{name} {at}": COLUMNS_DRAWN[name] for at, name in enumerate(drawn)}
+    row = st.fixed_dictionaries({name: st.none() | kinds[name][1] for name in kinds})
+    given_ = data.draw(st.lists(row, min_size=9, max_size=9))
+    ids = data.draw(st.permutations(range(9)))
+    schema = pa.schema([(name, kinds[name][0]) for name in kinds])
+    whole = pa.table({name: pa.array([r[name] for r in given_], schema.field(name).type)
+                      for name in kinds})  # fmt: skip
+    index = build("flat", rows(5), ids[:5], payload=whole[:5])
+    index.add(rows(4), ids=ids[5:], payload=whole[5:])
+    assert index.payload(ids).to_pylist() == given_
+    index.update(ids[3:6], rows(3, seed=1))
+    index.remove(ids[:1])
+    index.compact()
+    assert index.payload(ids[1:]).to_pylist() == given_[1:]
 
 
 # --- changed ------------------------------------------------------------------------------
@@ -404,15 +441,24 @@ def test_searches_need_no_pyarrow(tmp_path: Path) -> None:
     index.save(tmp_path / "a")
     np.save(tmp_path / "q.npy", QUERIES)
     code = """
+import importlib.machinery
 import sys
-sys.modules["pyarrow"] = None
+
+class WithoutArrow(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, *where):
+        return None if name.startswith("pyarrow") else super().find_spec(name, *where)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = WithoutArrow
 import numpy as np
 from densehash import Index, MissingExtraError
 index = Index.open(sys.argv[1])
 hits = index.search(np.load(sys.argv[2]), 3)
 print(hits.ids.tolist())
 print(index.info()["payload"]["lang"], "lang" in repr(index))
-for call in (lambda: hits.payload, lambda: index.payload([0]), hits.to_dicts, hits.to_arrow,
+print([[row["id"] for row in found] for found in hits.to_dicts()])
+for call in (lambda: hits.payload, lambda: index.payload([0]), hits.to_arrow,
+             lambda: index.search(np.ones((1, 6)), 3, filter="year = 3"),
              lambda: index.add(np.ones((1, 6)), payload=[{}])):
     try:
         call()
@@ -422,8 +468,8 @@ index.remove([hits.ids[0, 0]])
 """
     told = [sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "q.npy")]
     done = subprocess.run(told, capture_output=True, text=True, check=True)
-    found, about, *errors = done.stdout.splitlines()
-    assert json.loads(found) == index.search(QUERIES, 3).ids.tolist()
+    found, about, again, *errors = done.stdout.splitlines()
+    assert json.loads(found) == json.loads(again) == index.search(QUERIES, 3).ids.tolist()
     assert about == "string True"
     needed = "pyarrow is needed for payloads: pip install densehash[payload]"
     assert errors == [needed] * 5
@@ -605,10 +651,12 @@ def test_damage_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     raw[at] = 99
     file.write_bytes(raw)
     index = Index.open(tmp_path / "a")
+    index.remove([1])
     for call in (
         lambda: index.update([3], rows(1)),
         lambda: index.add(rows(N), payload=[{"n": 1}] * N),
         lambda: index.save(tmp_path / "b"),
+        index.compact,
         index.verify,
     ):
         with pytest.raises(FileError, match="payload.npy is damaged"):

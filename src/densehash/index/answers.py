@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -172,7 +173,7 @@ class Hits(_Hits):
     def to_dicts(self) -> list[list[dict[str, Any]]]:
         """What was found, for each query a list of dicts: id, distance, and the payload.
 
-        It needs no pyarrow where the index has no payload.
+        Without pyarrow, which a payload needs, these are ids and distances alone.
 
         Examples
         --------
@@ -194,7 +195,7 @@ class Hits(_Hits):
         return found
 
     def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
-        if self.searched is None:
+        if self.searched is None or find_spec("pyarrow") is None:
             return [{} for _ in range(int(there.sum()))]
         pa = arrow()
         table = self.payload.filter(pa.array(there))
