@@ -84,6 +84,20 @@ def test_what_cannot_be_kept(
     assert not (tmp_path / "a").exists()
 
 
+def test_a_file_whose_offsets_lie(capsys: Capture, tmp_path: Path) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(X[:4].reshape(-1)), X.shape[1])
+    table = pa.table({"title": ["abc", "def", "ghi", "jkl"], "embedding": vectors})
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    whole, ends = path.read_bytes(), np.array([0, 3, 6, 9, 12], np.int32).tobytes()
+    assert whole.count(ends) == 1
+    for lie in ([0, 3, 6, 9, 2**31 - 1], [0, -3, 6, 9, 12], [0, 2**20, 2**20, 2**21, 2**21]):
+        path.write_bytes(whole.replace(ends, np.array(lie, np.int32).tobytes()))
+        said = bad(capsys, "build", path, "-o", tmp_path / "a", "--payload", "title")
+        assert "a.arrow cannot be read by pyarrow" in said
+
+
 def test_what_is_found_is_shown_with_its_payload(
     capsys: Capture, index: Path, queries: Path
 ) -> None:

@@ -380,6 +380,21 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_what_would_not_be_read_back_is_not_written() -> None:
+    """Such tables come of casts and of files that lie; what they hold must not be looked at."""
+    text = pa.py_buffer(b"\xff" * N)
+    ends = np.arange(N + 1, dtype=np.int32)
+    no_text = pa.Array.from_buffers(pa.string(), N, [None, pa.py_buffer(ends), text])
+    words = pa.array(["a", "b"])
+    beyond = pa.DictionaryArray.from_arrays(pa.array(np.full(N, 7, np.int32)), words, safe=False)
+    falling = pa.Array.from_buffers(
+        pa.string(), N, [None, pa.py_buffer(np.r_[0, 30, ends[2:]].astype(np.int32)), text]
+    )
+    for array in (no_text, beyond, falling):
+        with pytest.raises(InputError, match="the payload cannot be kept: "):
+            indexed(given=pa.table({"a": array}))
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_refused_is_named(case: str) -> None:
     given, message = WRONG[case]

@@ -108,7 +108,7 @@ def _build(
     from densehash.checks import check_choice
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
-    from densehash.datasets.arrow import read_columns
+    from densehash.datasets.arrow import read_table
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 
@@ -123,7 +123,7 @@ def _build(
     names = None if ids is None else read_ids(ids)
     beside = {}
     if payload is not None:
-        beside["payload"] = read_columns(vectors, column_names(payload, "--payload"), key=key)
+        beside["payload"] = read_table(vectors, column_names(payload, "--payload"), key=key)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build

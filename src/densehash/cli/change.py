@@ -46,12 +46,12 @@ def _add(
     Where the index has a payload, its columns are read from the file, too.
     """
     from densehash.datasets import open_vectors
-    from densehash.datasets.arrow import read_columns
+    from densehash.datasets.arrow import read_table
     from densehash.index import Index
 
     opened = Index.open(index)
     columns = opened.info()["payload"]
-    payload = None if columns is None else read_columns(vectors, list(columns), key=key)
+    payload = None if columns is None else read_table(vectors, list(columns), key=key)
     names = None if ids is None else read_ids(ids, opened.info()["ids"])
     added = opened.add(open_vectors(vectors, key=key), ids=names, payload=payload, verbose=1)
     if as_json:

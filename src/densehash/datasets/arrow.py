@@ -40,7 +40,7 @@ __all__ = [
     "open_arrow",
     "open_parquet",
     "parquet_files",
-    "read_columns",
+    "read_table",
     "write_arrow",
     "write_parquet",
 ]
@@ -315,7 +315,7 @@ def open_arrow(path: Path, key: str | None = None) -> ArrowRows:
     return ArrowRows(path, key)
 
 
-def read_columns(path: Path, names: Sequence[str] | None, *, key: str | None = None) -> Any:
+def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = None) -> Any:
     """Columns of a Parquet or Arrow file, or of a folder of Parquet files, beside its vectors.
 
     Parameters
@@ -330,7 +330,7 @@ def read_columns(path: Path, names: Sequence[str] | None, *, key: str | None = N
 
     Examples
     --------
-    >>> read_columns(Path("base.npy"), ["title"])
+    >>> read_table(Path("base.npy"), ["title"])
     Traceback (most recent call last):
         ...
     densehash.errors.InputError: base.npy has no columns beside its vectors: only .parquet, \
@@ -338,7 +338,7 @@ def read_columns(path: Path, names: Sequence[str] | None, *, key: str | None = N
     """
     pa = import_extra("pyarrow", "payload")
     if path.is_dir():
-        tables = [read_columns(file, names, key=key) for file in parquet_files(path)]
+        tables = [read_table(file, names, key=key) for file in parquet_files(path)]
         with _reading(path):
             return pa.concat_tables(tables)
     suffix = path.suffix.lower()
@@ -361,7 +361,9 @@ def read_columns(path: Path, names: Sequence[str] | None, *, key: str | None = N
             if schema.names.count(name) != 1:
                 listed = ", ".join(map(repr, schema.names))
                 raise InputError(f"{path} has no single column {name!r}; it has {listed}")
-        return read(columns=list(names))
+        table = read(columns=list(names))
+        table.validate(full=True)  # it is read by whoever gets it
+        return table
 
 
 def _open_arrow_file(pa: Any, path: Path) -> Any:

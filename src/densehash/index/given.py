@@ -46,6 +46,7 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
     pa = arrow()
     with converting():
         table = _table_of(pa, given, columns)
+        table.validate(full=True)  # or it would be written, and not be read back
     if table.num_rows != n_rows:
         raise InputError(f"X has {n_rows} rows but the payload has {table.num_rows}")
     _check_names(table.column_names)
