@@ -1,7 +1,24 @@
-"""Files that need an extra are left out where it is not installed."""
+"""Files and examples that need an extra are left out where it is not installed."""
 
 from importlib.util import find_spec
+
+import pytest
 
 collect_ignore_glob = [] if find_spec("distributed") else ["src/densehash/distributed/*.py"]
 if not find_spec("dask"):
     collect_ignore_glob.append("src/densehash/rows/dask.py")
+if not find_spec("pyarrow"):
+    files = ("columns", "fetching", "given", "matching", "payload")
+    collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip examples in docstrings that have a payload."""
+    if find_spec("pyarrow"):
+        return
+    words = ("payload=", ".to_arrow(", ".to_pandas(")
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.dtest is not None:
+            source = "".join(example.source for example in item.dtest.examples)
+            if any(word in source for word in words):
+                item.add_marker(pytest.mark.skip(reason="payloads need the extra payload"))

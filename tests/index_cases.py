@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -73,6 +74,14 @@ def build(kind: str, X: Any, ids: Any = None, **options: Any) -> Index:
     if kind == "grouped":
         settings["n_groups"] = min(settings["n_groups"], len(X))
     return Index.build(X, ids=ids, kind=kind, **settings)
+
+
+def payload_for(kind: str, X: NDArray[Any]) -> list[dict[str, Any]] | None:
+    """What grouped indexes keep beside some rows, where pyarrow is installed."""
+    if kind != "grouped" or find_spec("pyarrow") is None:
+        return None
+    words = ("even", "odd", None)
+    return [{"sum": float(x.sum()), "word": words[int(x[0]) % 3]} for x in X]
 
 
 def everywhere(kind: str) -> dict[str, Any]:

@@ -22,13 +22,16 @@ from unittest import mock
 
 import index_damage
 import numpy as np
-from index_cases import D, Disk, build, everywhere, rows
+from index_cases import D, Disk, build, everywhere, payload_for, rows
 from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import DensehashError
 from densehash.index import Index, placing
 from densehash.store.manifest import MANIFEST
+
+with contextlib.suppress(ImportError):  # once, and not in every child
+    pass
 
 Say = Callable[[Any], None]
 
@@ -166,11 +169,11 @@ def step(index: Index) -> int:
     generation = index.info()["generation"]
     ids, X, kind = _step(generation)
     if kind == "add":
-        index.add(X, ids=ids)
+        index.add(X, ids=ids, payload=payload_for(index.kind, X))
     elif kind == "remove":
         index.remove(ids)
     elif kind == "update":
-        index.update(ids, X)
+        index.update(ids, X, payload=payload_for(index.kind, X))
     else:
         index.compact()
         if index.info()["generation"] == generation:  # there was nothing to compact
@@ -186,9 +189,9 @@ def save_next(kind: str, path: Path, *, in_pieces: bool = False) -> int:
     X, ids = np.array([*now.values()]), [*now]
     if in_pieces:
         with mock.patch.object(placing, "PIECE_BYTES", 500):
-            build(kind, X, ids, path=path)
+            build(kind, X, ids, payload=payload_for(kind, X), path=path)
     else:
-        build(kind, X, ids).save(path)
+        build(kind, X, ids, payload=payload_for(kind, X)).save(path)
     return int(generation) + 1
 
 

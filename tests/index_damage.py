@@ -9,12 +9,13 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from index_cases import rows
+from index_cases import payload_for, rows
 
 from densehash.errors import DensehashError, FileError
 from densehash.index import Index
@@ -46,11 +47,18 @@ def ask(index: Index, number: int) -> None:
         lambda: index.near_duplicates(3.0, rerank="exact", n_threads=1),
         lambda: [index.ids, some[1] in index, repr(index), index.info()],
     ]
+    if index._state.payload is not None and find_spec("pyarrow"):
+        calls += [lambda: index.search(QUERIES, 5, n_threads=1).to_dicts()] * 8
     for call in calls[number % 8 :: 8]:
         with contextlib.suppress(FileError):
             call()
     with contextlib.suppress(DensehashError):  # ids that nobody could have given
         index.get(index.ids[:4])
+    if index._state.payload is not None and find_spec("pyarrow"):
+        with contextlib.suppress(DensehashError):
+            index.payload(index.ids[::3]).to_pylist()
+        with contextlib.suppress(DensehashError):  # of columns that are there no more
+            index.search(QUERIES, 5, filter="word = 'odd' or sum > 20")
 
 
 def change_everything(index: Index) -> None:
@@ -58,7 +66,11 @@ def change_everything(index: Index) -> None:
     names = index._state.id_type == "string"
     for call in (
         lambda: index.remove(["a", "row 3"] if names else [3, 4]),
-        lambda: index.add(rows(2), ids=["new", "newer"] if names else [10**6, 10**6 + 1]),
+        lambda: index.add(
+            rows(2),
+            ids=["new", "newer"] if names else [10**6, 10**6 + 1],
+            payload=payload_for(index.kind, rows(2)) if index._state.payload else None,
+        ),
         lambda: index.update(["newer"] if names else [10**6], rows(1)),
         index.compact,
         lambda: index.tune(QUERIES, recall=0.1, k=1),

@@ -1,11 +1,12 @@
 """Index folders of all versions of the format, kept for ever, and what they must answer.
 
-``python tests/index_golden.py`` made ``data/index-v1-*`` and ``data/index-v2-*``, once. A folder
+``python tests/index_golden.py`` made ``data/index-v1-*`` to ``data/index-v3-*``, once. A folder
 that is there is never made anew: it stands for the indexes that people have on their disks.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ DATA = Path(__file__).parent / "data"
 
 # By what is special of them; see build().
 CODES = ("flat", "grouped", "multi")
-SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare")
+SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare", "signs-payload")
 BITS = ("bits",)
 
 # Half a unit away from all rows, so that no query lies on a plane.
@@ -52,7 +53,28 @@ SIGNS_QUESTIONS: tuple[dict[str, Any], ...] = (
 
 def version(name: str) -> int:
     """Of the format."""
-    return 1 if name in CODES else 2
+    if name in CODES:
+        return 1
+    return 3 if name.endswith("-payload") else 2
+
+
+def payload(n: int) -> list[dict[str, Any]]:
+    """A column of every kind, with nulls; one of the strings is repeated."""
+    day = dt.datetime(2020, 2, 28, 12, 30)
+    return [
+        {
+            "lang": (None, "en", "de", "日本語")[at % 4],
+            "text": f"text {at}",
+            "year": None if at % 7 == 3 else 1990 + at,
+            "price": at / 4,
+            "good": at % 3 == 0,
+            "day": day.date() + dt.timedelta(days=at),
+            "time": day + dt.timedelta(seconds=at),
+            "raw": bytes([at]) * (at % 3),
+            "tags": (None, [], ["a"], ["b", "a"])[at % 4],
+        }
+        for at in range(n)
+    ]
 
 
 def folder(name: str) -> Path:
@@ -71,12 +93,14 @@ def build(kind: str) -> Index:
             "signs-twice": {**groups, "groups_a_row": 2},
             "signs-int8": {**groups, "metric": "ip", "keep_vectors": "int8"},
             "signs-bare": {**groups, "metric": "cosine", "keep_vectors": False},
+            "signs-payload": {"kind": "flat", "payload": payload(30)},
         }
         if kind == "signs":
             X = X.astype(np.uint8)
         index = Index.build(X[:30], ids=ids[:30], sketch="signs", n_bits=16, random_state=0,
                             **options[kind])  # fmt: skip
-        index.add(X[30:], ids=ids[30:])
+        more = payload(40)[30:] if kind == "signs-payload" else None
+        index.add(X[30:], ids=ids[30:], payload=more)
         if kind == "signs-twice":
             index.tune(QUERIES, recall=0.9, k=3)
     elif kind in BITS:  # ready-made codes, and the hasher that made them

@@ -53,12 +53,13 @@ class Model:
         self.hasher, self.metric, self.vector_type = hasher, metric, vector_type
         self.centers = centers
         self.rows: dict[Id, tuple[Any, Any, int]] = {}  # vector, code, group
+        self.payloads: dict[Id, Any] = {}  # dicts
 
     def copy(self) -> Model:
         """The same rows, that change apart from these."""
         new = copy.copy(self)
         new.__dict__.pop("table", None)
-        new.rows = dict(self.rows)
+        new.rows, new.payloads = dict(self.rows), dict(self.payloads)
         return new
 
     def __len__(self) -> int:
@@ -66,8 +67,11 @@ class Model:
 
     # --- changed ------------------------------------------------------------------------------
 
-    def put(self, ids: Iterable[Id], X: NDArray[Any]) -> None:
-        """Add rows, or replace them."""
+    def put(self, ids: Iterable[Id], X: NDArray[Any], payload: Sequence[Any] | None = None) -> None:
+        """Add rows, or replace them; without a payload they keep theirs."""
+        ids = [*ids]
+        if payload is not None:
+            self.payloads.update(zip(ids, payload, strict=True))
         kept = X if self.vector_type is None else X.astype(self.vector_type)
         hashed = self.hashed(X)
         groups = [0] * len(X)
@@ -79,7 +83,10 @@ class Model:
 
     def remove(self, ids: Iterable[Id]) -> int:
         """Remove rows; how many were there."""
-        gone = [self.rows.pop(name, None) for name in set(ids)]
+        ids = set(ids)
+        gone = [self.rows.pop(name, None) for name in ids]
+        for name in ids:
+            self.payloads.pop(name, None)
         self.__dict__.pop("table", None)
         return sum(one is not None for one in gone)
 

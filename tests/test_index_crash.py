@@ -26,6 +26,7 @@ from index_cases import (
     model_of,
     names,
     no_fsync,
+    payload_for,
     rows,
     same,
 )
@@ -68,6 +69,10 @@ def whole(path: Path, generations: tuple[int, ...]) -> int:
     assert index.ids.tolist() == model.ids
     assert index.get(index.ids).tolist() == [now[name].tolist() for name in model.ids]
     compare(index, model, rows(3, seed=5), 9, **everywhere(index.kind))
+    beside = payload_for(index.kind, index.get(index.ids))
+    if beside is not None:
+        assert index.payload(index.ids).to_pylist() == beside
+        assert any("payload" in file.name for file in path.iterdir())
     return generation
 
 
@@ -260,8 +265,9 @@ def saved(
 ) -> None:
     """A small index with all that there can be; mapped arrays are not checked when it is opened."""
     ids = names(70, id_type)
-    index = build(kind, rows(50), ids[:50], metric="l2")
-    index.add(rows(20, seed=1), ids=ids[50:])
+    X, more = rows(50), rows(20, seed=1)
+    index = build(kind, X, ids[:50], metric="l2", payload=payload_for(kind, X))
+    index.add(more, ids=ids[50:], payload=payload_for(kind, more))
     index.remove(ids[5:9])
     with monkeypatch.context() as patch:
         if mapped:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_cases import leftovers, rows
-from index_golden import BITS, CODES, DATA, SIGNS, answers, folder, version
+from index_cases import leftovers, names, rows
+from index_golden import BITS, CODES, DATA, SIGNS, answers, folder, payload, version
 
 from densehash.errors import FileError
 from densehash.index import Index
@@ -51,7 +51,11 @@ def test_a_golden_index_is_changed(kind: str, tmp_path: Path) -> None:
     index = Index.open(tmp_path / "a")
     before = index.settings
     ids = ["new", "newer"] if index.info()["ids"] == "string" else [1, 2]
-    index.add(rows(2, seed=9), ids=ids)
+    more = None
+    if kind == "signs-payload":
+        pytest.importorskip("pyarrow", reason="payloads need the extra payload")
+        more = payload(2)
+    index.add(rows(2, seed=9), ids=ids, payload=more)
     index.update(ids[:1], rows(1, seed=3))
     if index.sketch != "signs":
         assert index.search(rows(1, seed=3), 1, rerank=None).distances.tolist() == [[0]]
@@ -64,6 +68,14 @@ def test_a_golden_index_is_changed(kind: str, tmp_path: Path) -> None:
     check(Index.open(tmp_path / "a"), kind)
     index.verify()
     assert leftovers(tmp_path / "a") == set()
+
+
+def test_a_golden_payload_is_read() -> None:
+    pytest.importorskip("pyarrow", reason="payloads need the extra payload")
+    index = Index.open(folder("signs-payload"))
+    known = dict(zip(names(40, "int64"), payload(40), strict=True))
+    found = index.payload(index.ids)
+    assert found.to_pylist() == [known[name] for name in index.ids.tolist()]
 
 
 @every_golden
@@ -92,12 +104,12 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
 
     shutil.copytree(folder("flat"), tmp_path / "a")
     path = tmp_path / "a" / "manifest.json"
-    path.write_bytes(signed({**json.loads(path.read_bytes()), "version": 3}))
+    path.write_bytes(signed({**json.loads(path.read_bytes()), "version": 4}))
     for call in (lambda: Index.open(tmp_path / "a"), lambda: verify(tmp_path / "a")):
-        with pytest.raises(FileError, match="version 3 .* reads version 1 and 2"):
+        with pytest.raises(FileError, match="version 4 .* reads version 1, 2 and 3"):
             call()
 
 
 def test_golden_indexes_are_small() -> None:
     files = [path for path in DATA.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 110_000
+    assert sum(path.stat().st_size for path in files) < 120_000

@@ -772,9 +772,9 @@ def test_a_reader_of_version_1_refuses_it(tmp_path: Path) -> None:
     manifest = tmp_path / "a" / "manifest.json"
     tree = json.loads(manifest.read_bytes())
     assert tree["version"] == 2
-    tree["version"] = 3
+    tree["version"] = 4
     manifest.write_bytes(signed(tree))
-    with pytest.raises(FileError, match="version 3 of the format, and .* reads version 1 and 2"):
+    with pytest.raises(FileError, match="version 4 of the format, and .* reads version 1, 2 and 3"):
         Index.open(tmp_path / "a")
 
 

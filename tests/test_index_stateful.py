@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import shutil
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from index_cases import (
 )
 from index_model import Model
 from soak import SOAK
+from where_cases import filters, truth
 
 from densehash.errors import FileError, InputError
 from densehash.index import Index
@@ -46,6 +49,21 @@ POOL = rows(9, seed=11)  # few, so that there are ties
 QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])
 INTS = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 2**40, 2**63 - 2]
 STRINGS = ["", "a", "aa", "ä", "日本", "z", "z" * 30, "😀", "b", "c", "d", "e"]
+
+PAYLOADS: list[dict[str, Any]] = [
+    {
+        "lang": (None, "en", "de", "en")[at % 4],
+        "year": None if at == 5 else 2015 + at % 3,
+        "tags": (None, [], ["a"], ["b", "a"], ["b"])[at % 5],
+    }
+    for at in range(11)
+]
+
+WHERE: dict[str, tuple[list[Any], bool]] = {
+    "lang": (["en", "de", "x"], True),
+    "year": ([2014, 2016, 2016.5], True),
+    "tags": (["a", "b", "x"], False),
+}
 
 some_names = st.sets(st.integers(0, 11), max_size=5)
 shifts = st.integers(0, 8)
@@ -59,6 +77,7 @@ questions: dict[str, Any] = {
     "own": st.sampled_from([False, True, "names"]),
     "probes": st.sampled_from([1, 3, 12]),
     "radius": st.sampled_from([None, 0, 4, 9]),
+    "where": st.one_of(st.none(), filters(WHERE)),
 }
 
 
@@ -68,6 +87,7 @@ class Machine(RuleBasedStateMachine):
     kind: str
     id_type: str
     keep: Any
+    has_payload: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,10 +95,10 @@ class Machine(RuleBasedStateMachine):
         self.path = self.folder / "a.dh"
         names = INTS if self.id_type == "int64" else STRINGS
         self.names = names
-        X = POOL[:4]
-        self.index = build(self.kind, X, names[:4], keep_vectors=self.keep)
+        X, payload = POOL[:4], self.beside(PAYLOADS[:4])
+        self.index = build(self.kind, X, names[:4], keep_vectors=self.keep, payload=payload)
         self.model = model_of(self.index)
-        self.model.put(names[:4], X)
+        self.model.put(names[:4], X, payload)
         self.on_disk: Model | None = None
 
     @initialize(opened=st.booleans())
@@ -88,25 +108,42 @@ class Machine(RuleBasedStateMachine):
             self.on_disk = self.model
             self.open()
 
+    def beside(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """The payload, where this index has one."""
+        return payload if self.has_payload else None
+
     # --- changed --------------------------------------------------------------------------
 
     @rule(which=some_names, shift=shifts, fault=faults)
     def add(self, which: set[int], shift: int, fault: int | None) -> None:
         names = [self.names[at] for at in which]
-        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        X, payload = self.drawn(which, shift)
+        add = functools.partial(self.index.add, X, ids=names)
         if not names or any(name in self.model.rows for name in names):
-            self.refused(lambda: self.index.add(X, ids=names))
+            self.refused(lambda: add(payload=payload))
         else:
-            self.change(lambda: self.index.add(X, ids=names), lambda m: m.put(names, X), fault)
+            if self.has_payload:
+                self.refused(add)
+            self.change(lambda: add(payload=payload), lambda m: m.put(names, X, payload), fault)
 
-    @rule(which=some_names, shift=shifts, fault=faults)
-    def update(self, which: set[int], shift: int, fault: int | None) -> None:
+    @rule(which=some_names, shift=shifts, fault=faults, keeps=st.booleans())
+    def update(self, which: set[int], shift: int, fault: int | None, keeps: bool) -> None:
         names = [self.names[at] for at in which]
-        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        X, payload = self.drawn(which, shift)
+        new = None if keeps else payload
         if not names or any(name not in self.model.rows for name in names):
-            self.refused(lambda: self.index.update(names, X))
+            self.refused(lambda: self.index.update(names, X, payload=new))
         else:
-            self.change(lambda: self.index.update(names, X), lambda m: m.put(names, X), fault)
+            self.change(
+                lambda: self.index.update(names, X, payload=new),
+                lambda m: m.put(names, X, new),
+                fault,
+            )
+
+    def drawn(self, which: set[int], shift: int) -> tuple[Any, list[dict[str, Any]] | None]:
+        """Vectors, and a payload."""
+        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        return X, self.beside([PAYLOADS[(at * 5 + shift) % len(PAYLOADS)] for at in which])
 
     @rule(which=some_names, shift=shifts, fault=faults)
     def upsert(self, which: set[int], shift: int, fault: int | None) -> None:
@@ -233,6 +270,7 @@ class Machine(RuleBasedStateMachine):
     def ask(
         self, *, k: int, how: str | None, metric: str, candidates: int,
         chosen: set[int] | None, own: Any, probes: int, radius: int | None,
+        where: dict[str, Any] | None,
     ) -> None:  # fmt: skip
         names = self.names
         mine: Any = [names[0], names[3], names[5], names[7]] if own == "names" else own
@@ -241,16 +279,27 @@ class Machine(RuleBasedStateMachine):
         match = None if chosen is None else {names[at] for at in chosen}
         told = {**asked, "exclude_self": mine, "filter": match if match is None else [*match]}
         asked |= {"own": mine, "match": None if match is None else match.__contains__}
+        if self.has_payload and where is not None:
+            told["filter"] = where
+            rows = self.model.payloads
+            asked["match"] = lambda name: truth(where, rows[name]) is True
         if radius is not None:
             found = self.index.search(QUERIES, radius=radius, **told)
             check_ranges(found, self.model.ranges(QUERIES, radius, **asked), self.id_type)
         hits = self.index.search(QUERIES, k, **told)
+        if self.has_payload:
+            none = dict.fromkeys(PAYLOADS[0])
+            beside = [self.model.payloads.get(name, none) for name in hits.ids.reshape(-1)]
+            assert hits.payload.to_pylist() == beside
         check_hits(hits, self.model.hits(QUERIES, k, **asked), k, self.id_type)
 
     @invariant()
     def the_same_rows_are_there(self) -> None:
         assert len(self.index) == len(self.model)
         assert self.index.ids.tolist() == self.model.ids
+        if self.has_payload:
+            found = self.index.payload(self.index.ids).to_pylist()
+            assert found == [self.model.payloads[name] for name in self.model.ids]
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
@@ -270,9 +319,9 @@ class Dying(Disk):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_is_its_model_whatever_happens(kind: str) -> None:
     for number, (id_type, keep) in enumerate((("int64", "uint8"), ("string", True))):
-        machine = type(
-            f"Machine{number}", (Machine,), {"kind": kind, "id_type": id_type, "keep": keep}
-        )
+        parts = {"kind": kind, "id_type": id_type, "keep": keep}
+        parts["has_payload"] = number == 1 and find_spec("pyarrow") is not None
+        machine = type(f"Machine{number}", (Machine,), parts)
         with no_fsync():
             run_state_machine_as_test(
                 machine,

@@ -136,6 +136,18 @@ def test_the_examples_of_the_index_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(names["index"]) == 1796
 
 
+def test_the_examples_of_the_payload_run() -> None:
+    pytest.importorskip("pyarrow", reason="payloads need the extra payload")
+    text = (ROOT / "docs" / "payload.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(example, names)
+    assert names["frame"]["title"][0] == "Article 0"
+    assert set(names["recent"].payload["lang"].to_pylist()) == {"en"}
+    assert names["recent"].ids.tolist() == names["same"].ids.tolist()
+    assert names["index"].payload([7, 1000])["title"].to_pylist() == ["Corrected", "New"]
+
+
 def test_the_example_of_the_evaluation_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.S)

@@ -69,7 +69,7 @@ def test_the_manifest_is_json_and_its_first_line_is_the_checksum(folder: Path) -
     assert data.startswith(f'{{"sha256": "{tree["sha256"]}",\n'.encode())
 
 
-@pytest.mark.parametrize("version", [3, 10**9])
+@pytest.mark.parametrize("version", [4, 10**9])
 def test_a_newer_version_is_refused_and_both_are_named(folder: Path, version: int) -> None:
     def newer(tree: dict[str, Any]) -> None:
         tree["version"] = version
@@ -77,7 +77,7 @@ def test_a_newer_version_is_refused_and_both_are_named(folder: Path, version: in
 
     edit(folder, newer)
     before = files_of(folder)
-    message = f"has version {version} of the format, and .* reads version 1 and 2: install"
+    message = f"has version {version} of the format, and .* reads version 1, 2 and 3: install"
     for call in (Store.open, verify, lambda path: Store.create(path, {})):
         with pytest.raises(FileError, match=message):
             call(folder)
@@ -87,7 +87,7 @@ def test_a_newer_version_is_refused_and_both_are_named(folder: Path, version: in
 @pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None, [1]])
 def test_a_version_that_never_was(folder: Path, version: Any) -> None:
     edit(folder, lambda tree: tree.update(version=version))
-    with pytest.raises(FileError, match="reads version 1 and 2$"):
+    with pytest.raises(FileError, match="reads version 1, 2 and 3$"):
         Store.open(folder)
 
 

@@ -14,7 +14,7 @@ from densehash.errors import FileError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["column_of_ids", "ids_of_rows", "parse_ids", "read_ids"]
+__all__ = ["column_of_ids", "columns_said", "ids_of_rows", "parse_ids", "read_ids"]
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of an index.")]
 Key = Annotated[
@@ -122,6 +122,16 @@ def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> I
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values)
+
+
+def columns_said(said: str, option: str) -> list[str] | None:
+    """Names of columns, separated by commas; None for "all"."""
+    if said == "all":
+        return None
+    names = [name.strip() for name in said.split(",")]
+    if "" in names or len(set(names)) < len(names):
+        raise InputError(f"{option} must be different columns, as title,year, or all, got {said!r}")
+    return names
 
 
 def parse_ids(words: Sequence[str], id_type: str) -> Ids:

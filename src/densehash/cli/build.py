@@ -21,6 +21,7 @@ from densehash.cli.arguments import (
     Key,
     Method,
     column_of_ids,
+    columns_said,
     ids_of_rows,
 )
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
@@ -45,6 +46,7 @@ _KEEP: dict[str, bool | str] = {
         "densehash build base.fvecs -o photos.dh --hasher dsh --bits 128 --ids ids.txt",
         "densehash build rows.parquet -o photos.dh --column embedding --ids id",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
+        "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -67,6 +69,13 @@ def _build(
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     ids: IdsOfRows = None,
     key: Key = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
+            "Parquet, Arrow and Feather files."
+        ),
+    ] = None,
     keep_vectors: Annotated[
         str,
         typer.Option(
@@ -103,6 +112,7 @@ def _build(
     from densehash.checks import check_choice
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
+    from densehash.datasets.arrow import read_table
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 
@@ -110,10 +120,15 @@ def _build(
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
+    if not alone and payload is not None:
+        raise InputError("--payload: not of an index in shards")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
     column = column_of_ids(ids, vectors)
     opened = open_vectors(vectors, key=key, ids=column)
     names = ids_of_rows(ids, vectors)
+    beside = {}
+    if payload is not None:
+        beside["payload"] = read_table(vectors, columns_said(payload, "--payload"), key=key)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
@@ -134,6 +149,7 @@ def _build(
             X,
             path=out,
             ids=names,
+            **beside,
             sketch=sketch,
             hasher=hasher,
             n_bits=bits,
@@ -151,6 +167,7 @@ def _build(
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
+    said |= {"payload"} if payload is not None else set()
     said |= {"recall", "bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

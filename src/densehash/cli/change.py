@@ -49,7 +49,8 @@ def _add(
 ) -> None:
     """Add the vectors of a file to an index; an id that is there already is a mistake.
 
-    Without --ids, where ids are numbers, they are those after the largest there ever was.
+    Without --ids, where ids are numbers, they are those after the largest there ever was. Where the
+    index has a payload, its columns are read from the file, too.
     """
     from densehash.datasets import open_vectors
     from densehash.index import Index
@@ -57,7 +58,8 @@ def _add(
     opened = Index.open(index)
     names = ids_of_rows(ids, vectors, opened.info()["ids"])
     X = open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
-    added = opened.add(X, ids=names, verbose=1)
+    payload = _payload_of(opened, vectors, key)
+    added = opened.add(X, ids=names, payload=payload, verbose=1)
     if as_json:
         answer = {"added": len(added), "ids": added.tolist(), "rows": len(opened)}
         typer.echo(json.dumps(answer))
@@ -79,7 +81,7 @@ def _update(
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    opened.update(names, X, verbose=1)
+    opened.update(names, X, payload=_payload_of(opened, vectors, key), verbose=1)
     if as_json:
         typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
     else:
@@ -105,7 +107,8 @@ def _upsert(
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    added, updated = opened.upsert(names, X, verbose=1)
+    payload = _payload_of(opened, vectors, key)
+    added, updated = opened.upsert(names, X, payload=payload, verbose=1)
     if as_json:
         typer.echo(json.dumps({"added": added, "updated": updated, "rows": len(opened)}))
     else:
@@ -169,6 +172,16 @@ def _named_rows(index: Index, ids: str | None, vectors: Path, key: str | None) -
             "--ids must name the ids of the vectors: a column of their file, or a file"
         )
     return names, open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
+
+
+def _payload_of(index: Index, vectors: Path, key: str | None) -> Any:
+    """What the index keeps of the columns of a file; None where one of them has none."""
+    from densehash.datasets.arrow import has_columns, read_table
+
+    columns = index.info()["payload"]
+    if columns is None or not has_columns(vectors):
+        return None
+    return read_table(vectors, list(columns), key=key)
 
 
 def _sizes(index: Index) -> dict[str, int]:

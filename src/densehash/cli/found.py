@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import datetime as dt
 import io
+import json
+import math
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from densehash.cli.arguments import columns_said
 from densehash.cli.text import aligned, say
 from densehash.datasets.reading import Vectors
 from densehash.disk import replacing
 from densehash.errors import InputError
-from densehash.index import Hits, Ranges
+from densehash.index import Hits, Index, Ranges
 from densehash.progress import bar
 
 if TYPE_CHECKING:
@@ -25,12 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_lists",
+    "payload_shown",
     "print_csv",
     "print_table",
     "search_blocks",
     "search_shards",
+    "shown_columns",
     "write_arrays",
 ]
+
+Shown: TypeAlias = "list[dict[str, Any]] | None"
+"""Columns of the payload of what was found, one row after the other."""
 
 _BLOCK = 2**14  # queries at a time, so that a bar can move
 _LINES = 2**12  # printed at a time
@@ -68,6 +78,49 @@ def search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | 
     )
 
 
+# --- what lies beside it ------------------------------------------------------------------
+
+
+def shown_columns(index: Index | ShardedIndex, said: str | None) -> list[str] | None:
+    """Columns of the payload that are to be shown; those that are not there are refused."""
+    if said is None:
+        return None
+    there: dict[str, str] | None = index.info()["payload"]
+    if there is None:
+        raise InputError("--show: this index has no payload")
+    names = columns_said(said, "--show")
+    for name in names or ():
+        if name not in there:
+            raise InputError(f"--show: there is no column {name!r}; there are {', '.join(there)}")
+    return list(there) if names is None else names
+
+
+def payload_shown(
+    index: Index | ShardedIndex, found: Hits | Ranges, columns: list[str] | None
+) -> Shown:
+    """The payload of what was found, as JSON has it."""
+    if columns is None or not isinstance(index, Index):  # shards have none
+        return None
+    ids = found.ids.reshape(-1)
+    table = index.payload(ids[~_missing(ids)].tolist()).select(columns)
+    return [{name: _as_json(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a payload as JSON has it: times in ISO 8601, bytes in base64."""
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (bool, list)) else value
+
+
 # --- what was found, in four forms --------------------------------------------------------
 
 
@@ -88,39 +141,52 @@ def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(ids == nothing)
 
 
-def as_lists(found: Hits | Ranges) -> dict[str, Any]:
-    """Ids and distances as JSON has them."""
+def as_lists(found: Hits | Ranges, shown: Shown = None) -> dict[str, Any]:
+    """Ids, distances and what is shown of the payload, as JSON has them."""
     ids, distances = found.ids.astype(object), _numbers(found.distances)
     missing = _missing(found.ids)
     ids[missing] = distances[missing] = None
+    arrays = {"ids": ids, "distances": distances}
+    if shown is not None:
+        arrays["payload"] = np.full(ids.shape, None, object)
+        beside = np.empty(len(shown), object)
+        beside[:] = shown
+        arrays["payload"][~missing] = beside
     if isinstance(found, Hits):
-        return {"ids": ids.tolist(), "distances": distances.tolist()}
+        return {name: array.tolist() for name, array in arrays.items()}
     return {
         name: [array[start:stop].tolist() for start, stop in pairwise(found.limits.tolist())]
-        for name, array in (("ids", ids), ("distances", distances))
+        for name, array in arrays.items()
     }
 
 
-def _rows(found: Hits | Ranges) -> Iterator[tuple[object, ...]]:
+def _rows(found: Hits | Ranges, shown: Shown) -> Iterator[tuple[object, ...]]:
     answer = as_lists(found)
+    beside = iter(shown or ())
     for query, pair in enumerate(zip(answer["ids"], answer["distances"], strict=True)):
         for rank, (name, distance) in enumerate(zip(*pair, strict=True), start=1):
             if name is not None:
-                yield query, rank, name, "inf" if distance is None else distance
+                cells = map(_as_cell, next(beside, {}).values())
+                yield query, rank, name, "inf" if distance is None else distance, *cells
 
 
-def print_table(found: Hits | Ranges) -> None:
+def _header(shown: Shown) -> tuple[str, ...]:
+    return (*_COLUMNS, *(shown[0] if shown else ()))
+
+
+def print_table(found: Hits | Ranges, shown: Shown = None) -> None:
     """Print lines for people."""
-    rows = [[str(cell) for cell in row] for row in _rows(found)]
-    left = [2] if found.ids.dtype == object else []
-    lines = aligned(_COLUMNS, rows, left=left)
+    rows = [[str(cell) for cell in row] for row in _rows(found, shown)]
+    header = _header(shown)
+    left = [2] * (found.ids.dtype == object) + [*range(len(_COLUMNS), len(header))]
+    lines = aligned(header, rows, left=left)
     while some := list(islice(lines, _LINES)):
         say("\n".join(some))
 
 
-def print_csv(found: Hits | Ranges) -> None:
+def print_csv(found: Hits | Ranges, shown: Shown = None) -> None:
     """Print lines for programs."""
-    rows = chain([_COLUMNS], _rows(found))
+    rows = chain([_header(shown)], _rows(found, shown))
     while some := list(islice(rows, _LINES)):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(some)

@@ -111,6 +111,7 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
         "metric": lambda: about["metric"],
         "ids": lambda: about["ids"],
         "vectors": lambda: about["vectors"] or "not kept",
+        "payload": lambda: _columns(about["payload"]),
         "bytes_a_row": lambda: _bytes_a_row(about),
         "bytes_on_disk": lambda: f"{about['bytes_on_disk']:,}",
         "segments": lambda: _counts(about["segments"]),
@@ -129,6 +130,10 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
 def _sketch(about: dict[str, Any]) -> str:
     words = {"codes": "codes", "bits": f"{about['bits']} ready-made bits"}
     return words.get(about["sketch"], f"{about['sketch']} of {about['bits']} bits")
+
+
+def _columns(payload: dict[str, str] | None) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in (payload or {}).items()) or "none"
 
 
 def _bytes_a_row(about: dict[str, Any]) -> str:

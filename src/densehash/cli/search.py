@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ from densehash.cli.arguments import AsJson, IndexPath, Key, Metric, Threads, rea
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.text import say
 from densehash.errors import InputError
+
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
+    from densehash.index import Index
 
 __all__: list[str] = []
 
@@ -28,6 +32,7 @@ __all__: list[str] = []
         "densehash search photos.dh queries.npy",
         "densehash search photos.dh queries.npy -k 100 --recall 0.99 -o found.npz",
         "densehash search photos.dh queries.fvecs --radius 0.5 --filter ids.txt --csv",
+        "densehash search texts.dh queries.npy -k 3 --show title,year --where 'year >= 2020'",
     ),
 )
 def _search(
@@ -61,6 +66,13 @@ def _search(
     chosen: Annotated[
         Path | None, typer.Option("--filter", help="A file of ids that may be found, no others.")
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help='What the payload of a row must be to be found, as \'lang = "en" and year >= '
+            "2020': with and, or, not, in (..), is null, parentheses, = != < <= > >=."
+        ),
+    ] = None,
     exclude_self: Annotated[
         bool, typer.Option("--exclude-self", help="Leave out the first row that equals the query.")
     ] = False,
@@ -76,6 +88,12 @@ def _search(
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print lines of query,rank,id,distance, nothing else.")
     ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the payload to print with what is found, separated by commas, or all."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Write arrays ids and distances to this .npz instead."),
@@ -92,10 +110,12 @@ def _search(
     """
     from densehash.cli.found import (
         as_lists,
+        payload_shown,
         print_csv,
         print_table,
         search_blocks,
         search_shards,
+        shown_columns,
         write_arrays,
     )
     from densehash.cli.opening import open_index
@@ -105,7 +125,7 @@ def _search(
     if as_json + as_csv + (out is not None) > 1:
         raise InputError("choose one of --json, --csv and -o")
     if out is not None:
-        _check_out(out)
+        _check_out(out, show)
     opened = open_index(index)
     asked: dict[str, Any] = {
         "k": k,
@@ -113,13 +133,14 @@ def _search(
         "probes": probes,
         "rerank": None if rerank == "none" else rerank,
         "metric": metric,
-        "filter": None if chosen is None else read_ids(chosen, opened.info()["ids"]),
+        "filter": _filter(chosen, where, opened),
         # Hamming distances are compared with a whole number.
         "radius": int(radius) if radius is not None and radius.is_integer() else radius,
         "exclude_self": exclude_self,
         "recall": recall,
     }
     missing: set[str] = set()
+    columns = shown_columns(opened, show)
     if isinstance(opened, Index):
         if allow_partial or scheduler is not None or local_cluster is not None:
             raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
@@ -131,6 +152,7 @@ def _search(
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):
         found = search_blocks(search, Q, queries)
+    beside = payload_shown(opened, found, columns)
     if missing:
         typer.echo(f"left out: {', '.join(sorted(missing))}", err=True)
     if out is not None:
@@ -138,17 +160,28 @@ def _search(
         say(str(out))
     elif as_json:
         left_out = {"missing": sorted(missing)} if allow_partial else {}
-        typer.echo(json.dumps({**as_lists(found), **left_out}, allow_nan=False))
+        typer.echo(json.dumps({**as_lists(found, beside), **left_out}, allow_nan=False))
     elif as_csv:
-        print_csv(found)
+        print_csv(found, beside)
     else:
-        print_table(found)
+        print_table(found, beside)
 
 
-def _check_out(out: Path) -> None:
+def _filter(chosen: Path | None, where: str | None, opened: Index | ShardedIndex) -> Any:
+    if chosen is not None and where is not None:
+        raise InputError("choose one of --filter and --where")
+    about = opened.info()
+    if where is not None and about["payload"] is None:
+        raise InputError("--where: this index has no payload")
+    return where if chosen is None else read_ids(chosen, about["ids"])
+
+
+def _check_out(out: Path, show: str | None) -> None:
     """Refuse, before any work is done, what could not be written."""
     from densehash.cli.places import check_file_place
 
+    if show is not None:
+        raise InputError("--show: an .npz has ids and distances only; --csv and --json show more")
     if out.suffix.lower() != ".npz":
         raise InputError(f"-o must end in .npz, got {str(out)!r}: --csv and --json can be piped")
     check_file_place(out)

@@ -40,12 +40,14 @@ __all__ = [
     "PieceRows",
     "arrow_blocks",
     "arrow_names",
+    "has_columns",
     "n_parquet_rows",
     "open_arrow",
     "open_parquet",
     "parquet_blocks",
     "parquet_files",
     "parquet_names",
+    "read_table",
     "write_arrow",
     "write_codes",
     "write_parquet",
@@ -418,6 +420,79 @@ def open_arrow(path: Path, key: str | None = None, ids: str | None = None) -> Ar
     densehash.errors.FileError: no-such-file.arrow does not exist
     """
     return ArrowRows(path, key, ids)
+
+
+def has_columns(path: Path) -> bool:
+    """Whether a file may have columns beside its vectors, which :func:`read_table` reads.
+
+    Examples
+    --------
+    >>> has_columns(Path("a.parquet")), has_columns(Path("a.npy"))
+    (True, False)
+    """
+    return path.is_dir() or path.suffix.lower() in (".parquet", ".arrow", ".feather")
+
+
+def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = None) -> Any:
+    """Columns of a Parquet or Arrow file, or of a folder of Parquet files, beside its vectors.
+
+    Parameters
+    ----------
+    path : the file, or the folder
+    names : of the columns; None takes all but that of the vectors
+    key : name of the column of vectors; None is the only one that can be vectors
+
+    Returns
+    -------
+    pyarrow Table
+
+    Examples
+    --------
+    >>> read_table(Path("base.npy"), ["title"])
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: base.npy has no columns beside its vectors: only .parquet, \
+.arrow and .feather files have
+    """
+    pa = import_extra("pyarrow", "payload")
+    if path.is_dir():
+        tables = [read_table(file, names, key=key) for file in parquet_files(path)]
+        with _reading(path):
+            return pa.concat_tables(tables)
+    suffix = path.suffix.lower()
+    if not has_columns(path):
+        raise InputError(
+            f"{path} has no columns beside its vectors: only .parquet, .arrow and .feather files "
+            "have"
+        )
+    with _reading(path):
+        if suffix == ".parquet":
+            file = _open_parquet_file(path)
+            schema, read = file.schema_arrow, file.read
+        else:
+            opened = _open_arrow_file(pa, path)
+            schema, read = opened.schema, lambda columns: opened.read_all().select(columns)
+        if names is None:
+            vectors = _choose(pa, path, key, list(schema))
+            names = [name for at, name in enumerate(schema.names) if at not in vectors]
+        for name in names:
+            if schema.names.count(name) != 1:
+                listed = ", ".join(map(repr, schema.names))
+                raise InputError(f"{path} has no single column {name!r}; it has {listed}")
+        table = read(columns=list(names))
+        table.validate(full=True)  # it is read by whoever gets it
+        return table
+
+
+def _open_arrow_file(pa: Any, path: Path) -> Any:
+    """What pyarrow makes of an Arrow file or stream, mapped, if it is whole."""
+    with Reader(path) as file:
+        streamed = file.read(0, 4, "a signature") == _STREAM
+        if streamed:
+            _check_end(file)
+        else:
+            _check_frame(file, b"ARROW1", b"ARROW1")
+    return (pa.ipc.open_stream if streamed else pa.ipc.open_file)(pa.memory_map(str(path)))
 
 
 def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from densehash import disk
 from densehash.errors import FileError
 from densehash.index import Index
+from densehash.index.columns import in_words
 from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
 from densehash.index.sketches import Sketch
@@ -146,6 +147,7 @@ def marks_of(state: State) -> dict[str, str]:
         "metric": content["metric"],
         "type of ids": content["ids"],
         "type of vectors": str(content["vectors"]),
+        "payload": "none" if state.payload is None else in_words(state.payload),
     }
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import check_threads
-from densehash.index.ids import no_ids, public_ids
+from densehash.errors import FileError, InputError
+from densehash.index.columns import arrow
+from densehash.index.fetching import payload_of
+from densehash.index.ids import check_ids, no_ids, public_ids
 from densehash.index.ordering import Found, order_of
 from densehash.index.question import Question, Request
 from densehash.index.requests import reach_of
@@ -18,6 +22,9 @@ from densehash.index.scaling import scaled
 from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
 from densehash.index.state import State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Effort",
@@ -78,14 +85,27 @@ class Hits(_Hits):
         float32
     effort : :class:`Effort`, what was looked at; None where rows are kept as codes. It is not one
         of the two that ``ids, distances = hits`` unpacks
+    payload : pyarrow Table (q * k rows), what the index keeps beside the vectors of these rows,
+        those of the first query first; null where there are fewer. It is read when it is asked
+        for, as it was when the index was searched
 
     Examples
     --------
     >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).ids.shape
     (1, 2)
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"lang": c} for c in "abcd"])
+    >>> index.search(np.eye(4)[2:], k=1).payload.to_pydict()
+    {'lang': ['c', 'd']}
+    >>> index.search(np.eye(4)[2:3], k=1).to_dicts()
+    [[{'id': 2, 'distance': 0.0, 'lang': 'c'}]]
     """
 
     looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
+    searched: State | None = None  # the index as it was, where it has a payload
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"looked_at": self.looked_at}  # an index would travel with what was found in it
 
     @property
     def effort(self) -> Effort | None:
@@ -97,7 +117,109 @@ class Hits(_Hits):
         """Those of the first query alone, without its axis."""
         hits = Hits(self.ids[0], self.distances[0])
         hits.looked_at = None if self.looked_at is None else self.looked_at[0]
+        hits.searched = self.searched
         return hits
+
+    @property
+    def payload(self) -> pa.Table:
+        """What the index keeps beside the vectors of these rows."""
+        if self.searched is None:
+            raise InputError(
+                "these hits have no payload: build the index with payload=..., and take the hits "
+                "as search() returns them"
+            )
+        ids = self.ids.reshape(-1)
+        missing = _missing(ids)
+        try:
+            if self.searched.id_type == "string":
+                ids = check_ids(["" if name is None else name for name in ids.tolist()])
+            return payload_of(self.searched, ids, missing)
+        except InputError as error:  # they were found in there
+            raise FileError(f"the index is damaged: {error}") from None
+
+    def to_arrow(self) -> pa.Table:
+        """What was found, a row for each neighbour that is there.
+
+        Returns
+        -------
+        Table of query (from 0 on), rank (from 1 on), id, distance, and the columns of the payload,
+        where the index has one; a column of it that has one of these names is called
+        ``payload.NAME``
+
+        Examples
+        --------
+        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_arrow().to_pylist()
+        [{'query': 0, 'rank': 1, 'id': 3, 'distance': 0.5}]
+        """
+        pa = arrow()
+        ids, distances = self.ids.reshape(-1), self.distances.reshape(-1)
+        there = ~_missing(ids)
+        k = self.ids.shape[-1]
+        numbers = np.arange(len(ids))
+        table = pa.table(
+            {
+                "query": numbers // max(k, 1),
+                "rank": numbers % max(k, 1) + 1,
+                "id": pa.array(ids, pa.string() if ids.dtype == object else pa.int64()),
+                "distance": distances,
+            }
+        )
+        if self.searched is not None:
+            payload = self.payload
+            for name in payload.column_names:
+                clear = f"payload.{name}" if name in table.column_names else name
+                table = table.append_column(clear, payload.column(name))
+        return table.filter(pa.array(there))
+
+    def to_pandas(self) -> Any:
+        """The same as a data frame of pandas.
+
+        Examples
+        --------
+        >>> list(Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_pandas().columns)
+        ['query', 'rank', 'id', 'distance']
+        """
+        return self.to_arrow().to_pandas()
+
+    def to_dicts(self) -> list[list[dict[str, Any]]]:
+        """What was found, for each query a list of dicts: id, distance, and the payload.
+
+        Without pyarrow, which a payload needs, these are ids and distances alone.
+
+        Examples
+        --------
+        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_dicts()
+        [[{'id': 3, 'distance': 0.5}]]
+        """
+        ids = self.ids.reshape(-1, self.ids.shape[-1])
+        there = ~_missing(ids)
+        found: list[list[dict[str, Any]]] = [[] for _ in ids]
+        rows = zip(
+            np.nonzero(there)[0].tolist(),
+            ids[there].tolist(),
+            self.distances.reshape(ids.shape)[there].tolist(),
+            strict=True,
+        )
+        payload = self._plain_payload(there.reshape(-1))
+        for (query, name, distance), beside in zip(rows, payload, strict=True):
+            found[query].append({"id": name, "distance": distance, **beside})
+        return found
+
+    def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
+        if self.searched is None or find_spec("pyarrow") is None:
+            return [{} for _ in range(int(there.sum()))]
+        pa = arrow()
+        table = self.payload.filter(pa.array(there))
+        names = [
+            f"payload.{name}" if name in ("id", "distance") else name for name in table.column_names
+        ]
+        try:
+            found: list[dict[str, Any]] = table.rename_columns(names).to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond 9999
+            raise InputError(
+                f"the payload has what Python cannot hold: {error}; take hits.to_arrow()"
+            ) from None
+        return found
 
 
 class Ranges(NamedTuple):
@@ -141,6 +263,8 @@ def plain_hits(
     ids, distances, efforts = found
     hits = Hits(ids, distances)
     hits.looked_at = efforts
+    if state.payload is not None:
+        hits.searched = state
     return hits
 
 
@@ -178,6 +302,8 @@ def hits_of(
         hits = Hits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     if efforts:
         hits.looked_at = efforts[0] if len(efforts) == 1 else np.concatenate(efforts)
+    if state.payload is not None:
+        hits.searched = state
     return hits
 
 
@@ -478,6 +604,12 @@ def padded(
     return wide_ids, wide
 
 
+def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is no row."""
+    nothing: Any = None if ids.dtype == object else -1
+    return np.asarray(ids == nothing)
+
+
 def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
     """What an empty index answers.
 
@@ -490,4 +622,7 @@ def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
     ids = no_ids(state.id_type).reshape(n_queries, 0)
     dtype = state.sketch.distance_type if rerank is None else np.float32
     distances = np.zeros((n_queries, 0), dtype)
-    return Hits(*padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))
+    hits = Hits(*padded(ids, distances, np.zeros((n_queries, 0), np.bool_), k))
+    if state.payload is not None:
+        hits.searched = state
+    return hits

@@ -18,6 +18,7 @@ from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind, Multi
 from densehash.index.lengths import UnitRows
+from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.sketches import Bits, Codes, Signs, Sketch
@@ -373,6 +374,7 @@ def rowset_of(
     state: State,
     *,
     first: int = 0,
+    payload: PayloadRows | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Rowset:
     """Rows, grouped, with what is kept of them: read once.
@@ -383,6 +385,7 @@ def rowset_of(
     ids : of these rows, (n,)
     state : the index that they are for
     first : the number of the first of them in X
+    payload : of these rows
     advance : is told of rows that were hashed
 
     Examples
@@ -417,7 +420,7 @@ def rowset_of(
             start = stop
     if part.scales is not None:
         columns["scales"] = part.scales
-    return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None)
+    return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None, payload)
 
 
 class _Part(Source):

@@ -12,6 +12,7 @@ from densehash.checks import check_vectors
 from densehash.errors import InputError
 from densehash.index.building import rowset_of
 from densehash.index.ids import find, first_double
+from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place
 from densehash.index.sketches import Bits
 from densehash.index.state import State
@@ -45,6 +46,7 @@ def with_rows(
     ids: NDArray[Any] | None,
     verbose: int = 0,
     *,
+    payload: PayloadRows | None = None,
     place: Place = MEMORY,
 ) -> State:
     """The index with more rows, whose ids differ from all there are.
@@ -55,6 +57,7 @@ def with_rows(
     X : rows, (n, d)
     ids : of these rows, (n,); None takes the numbers that come next
     verbose : 1 shows a bar while it takes long
+    payload : of these rows, where the index has one
     place : where new segments go; a piece of the rows is in memory at a time where it says so
 
     Examples
@@ -66,6 +69,11 @@ def with_rows(
     """
     if X.shape[1] != state.sketch.row_width:
         raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.row_width}")
+    if (None if payload is None else payload.columns) != state.payload:
+        raise InputError(
+            "the index has other columns since others have changed it: call refresh(), and look at "
+            "info()['payload']"
+        )
     n, base = len(X), state.next_id
     if ids is not None:
         next_id = max(base, after_ids(ids))
@@ -73,14 +81,24 @@ def with_rows(
         raise InputError("there is no number left for a new id: bring ids")
     else:
         next_id = base + n
-    bytes_a_row = state.bytes_a_row(8 if ids is None else ids.itemsize)
+    payload_bytes = 0 if payload is None else payload.nbytes // max(n, 1)
+    bytes_a_row = state.bytes_a_row(8 if ids is None else ids.itemsize) + payload_bytes
     place.check_room(n * bytes_a_row)
     with bar("hashing rows", n, shown=verbose > 0) as advance:
         for start, stop in place.pieces(n, bytes_a_row):
             names = np.arange(base + start, base + stop) if ids is None else ids[start:stop]
             # In one line, so that nothing of a piece stays in memory while the next is made.
             state = state.with_rows(
-                rowset_of(X, names, state, first=start, advance=advance), next_id, place.put
+                rowset_of(
+                    X,
+                    names,
+                    state,
+                    first=start,
+                    payload=None if payload is None else payload.part(start, stop),
+                    advance=advance,
+                ),
+                next_id,
+                place.put,
             )
     return state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,23 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import as_array
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, find, public_ids, type_of
+from densehash.index.matching import is_expression, matching
 from densehash.index.segment import Segment
 from densehash.index.state import State
 from densehash.index.visits import Allowed
+from densehash.index.where import where_of
 
 __all__ = ["allowed_rows"]
 
 Filter = ArrayLike | Callable[[NDArray[Any]], ArrayLike]
 """A boolean array, one for each id; an array of ids; or a function of ids that returns booleans."""
 
+AnyFilter = Filter | Set[Any] | Mapping[str, Any]
+"""Also a set of ids; or what the columns of the payload must be: a dict, words, or an Expression of
+pyarrow, which has no type here."""
 
-def allowed_rows(state: State, chosen: Filter | None) -> list[Allowed]:
+
+def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
     """For each segment which rows may be found: those that are there and match.
 
     Returns
@@ -39,15 +45,33 @@ def allowed_rows(state: State, chosen: Filter | None) -> list[Allowed]:
         return [segment.live for segment in state.segments]
     if callable(chosen):
         return [_of_function(segment, chosen) for segment in state.segments]
-    array = as_array(chosen, "filter")
+    if isinstance(chosen, (str, Mapping)) or is_expression(chosen):
+        return _of_payload(state, chosen)
+    listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
+    array = as_array(listed, "filter")
     if array.dtype.kind == "b":
         return _of_mask(state, array)
     if array.size == 0:
         return [np.zeros(segment.n_rows, np.bool_) for segment in state.segments]
-    wanted = check_ids(chosen, "filter")
+    wanted = check_ids(listed, "filter")
     if type_of(wanted) != state.id_type:
         raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
     return [_of_ids(segment, wanted) for segment in state.segments]
+
+
+def _of_payload(state: State, chosen: Any) -> list[Allowed]:
+    if state.payload is None:
+        raise InputError(
+            "filter speaks of columns, but this index has no payload: build it with payload=..., "
+            "or filter by ids"
+        )
+    where = chosen if is_expression(chosen) else where_of(chosen, state.payload)
+    found: list[Allowed] = []
+    for segment in state.segments:
+        if segment.payload is not None:
+            mask = matching(segment.payload, where)  # kept for the next search, so not changed
+            found.append(mask if segment.live is None else mask & segment.live)
+    return found
 
 
 def _of_ids(segment: Segment, wanted: NDArray[Any]) -> NDArray[np.bool_]:

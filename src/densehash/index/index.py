@@ -26,10 +26,14 @@ from densehash.index.changes import (
     with_rows,
     without_ids,
 )
-from densehash.index.filters import Filter, allowed_rows
+from densehash.index.columns import in_words
+from densehash.index.fetching import old_payload, payload_of
+from densehash.index.filters import AnyFilter, allowed_rows
+from densehash.index.given import payload_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.measuring import measured
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
+from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place, on_disk
 from densehash.index.question import Request
 from densehash.index.requests import (
@@ -63,6 +67,7 @@ from densehash.store.manifest import INDEX
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from scipy.sparse import csr_matrix
     from typing_extensions import Self  # in typing from Python 3.11 on
 
@@ -109,6 +114,7 @@ class Index:
         *,
         ids: ArrayLike | str | None = None,
         column: str | None = None,
+        payload: Any = None,
         sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
@@ -132,6 +138,10 @@ class Index:
         ids : n different integers from 0 on, or n different strings; or the name of a column of
             the frame X; 0 to n - 1 without
         column : the name of the column of vectors, where X is a frame that has others
+        payload : what to keep beside the vectors, to be read with what a search finds and to be
+            filtered by: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a list of
+            dicts, of n rows. Columns are numbers, booleans, strings, binary, dates, timestamps or
+            lists of strings, with nulls. It needs the extra ``payload``
         sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
             so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
             distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
@@ -179,6 +189,7 @@ class Index:
         names = None if ids is None else check_ids(ids)
         if names is not None:
             check_new(names, len(vectors))
+        beside = None if payload is None else payload_rows(payload, len(vectors))
 
         def made(place: Place) -> State:
             empty = empty_state(
@@ -197,7 +208,9 @@ class Index:
                 scaled=vector_type == "int8" and vectors.dtype.kind == "f",
                 groups_a_row=groups_a_row,
             )
-            whole = with_rows(empty, vectors, names, int(shown), place=place)
+            if beside is not None:
+                empty = replace(empty, payload=beside.columns)
+            whole = with_rows(empty, vectors, names, int(shown), payload=beside, place=place)
             ready = measured(whole, vectors, names, random_state, verbose=shown)
             ready.sketch.forget()
             ready.kind.forget()
@@ -211,7 +224,7 @@ class Index:
                 change.check_room(n_numbers * np.dtype(vector_type).itemsize)
             state = made(on_disk(change))
             content = change.publish(
-                content_of(state), checked=CHECKED, version=state.sketch.format_version
+                content_of(state), checked=CHECKED, version=state.format_version
             )
         return cls(with_segments_of(state, content), change.store)
 
@@ -340,7 +353,7 @@ class Index:
             content_of(self._state),
             form=INDEX,
             checked=CHECKED,
-            version=self._state.sketch.format_version,
+            version=self._state.format_version,
             verbose=verbose > 0,
         )
         if is_own:
@@ -360,7 +373,7 @@ class Index:
             self._store.refresh()
             if self._store.mark == self._mark:
                 return False
-            self._state = _state_at(self._store.path, self._store.content)
+            self._state = _state_at(self._store.path, self._store.content, self._state)
             self._mark = self._store.mark
             return True
 
@@ -466,6 +479,7 @@ class Index:
             "segments": [segment.n_rows for segment in state.segments],
             "bytes_without_vectors": n_bytes,
             "bytes_of_vectors": kept,
+            "bytes_of_payload": sum(segment.payload_bytes for segment in state.segments),
             "bytes_a_row": n_bytes / max(state.n_live, 1),
             "bytes_on_disk": None if self._store is None else self._store.n_bytes,
             "candidates": state.settings.candidates,
@@ -482,6 +496,7 @@ class Index:
         *,
         ids: ArrayLike | str | None = None,
         column: str | None = None,
+        payload: Any = None,
         verbose: int = 0,
     ) -> NDArray[Any]:
         """Add rows.
@@ -492,6 +507,8 @@ class Index:
         ids : m different ids that are not in the index, of its type, or the name of a column of
             the frame X; without them, where ids are numbers, those after the largest there ever was
         column : the name of the column of vectors, where X is a frame that has others
+        payload : of these rows, with the columns of the index, where it has a payload; as in
+            :meth:`build`
         verbose : 1 shows bars while it takes long
 
         Returns
@@ -515,6 +532,7 @@ class Index:
         given = None if ids is None else self._check_ids(ids)
         if given is not None:
             check_new(given, len(vectors))
+        beside = self._needed_payload(payload, len(vectors))
         first = 0
 
         def with_new(state: State, place: Place) -> State:
@@ -527,7 +545,7 @@ class Index:
                     raise InputError(
                         f"id {there!r} is in the index already: update or upsert it instead"
                     )
-            return with_rows(state, vectors, given, verbose, place=place)
+            return with_rows(state, vectors, given, verbose, payload=beside, place=place)
 
         self._change(with_new)
         if given is None:
@@ -558,15 +576,17 @@ class Index:
         X: VectorsLike,
         *,
         column: str | None = None,
+        payload: Any = None,
         verbose: int = 0,
     ) -> None:
-        """Replace the vectors of rows.
+        """Replace the vectors of rows, and their payload where one is given.
 
         Parameters
         ----------
         ids : m different ids that are in the index, or the name of a column of the frame X
         X : m rows, as :meth:`build` takes them; finite
         column : the name of the column of vectors, where X is a frame that has others
+        payload : of these rows, with the columns of the index; without, they keep theirs
         verbose : 1 shows bars while it takes long
 
         Raises
@@ -577,14 +597,16 @@ class Index:
         wanted = self._check_ids(ids)
         vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
+        beside = self._check_payload(payload, len(vectors))
 
         def replaced(state: State, place: Place) -> State:
             where, _ = locate(state, wanted)
             if bool((where < 0).any()):
                 missing = shown(wanted[int((where < 0).argmax())])
                 raise InputError(f"id {missing!r} is not in the index: add or upsert it instead")
+            kept = old_payload(state, wanted) if beside is None else beside
             others, _ = without_ids(state, wanted)
-            return with_rows(others, vectors, wanted, verbose, place=place)
+            return with_rows(others, vectors, wanted, verbose, payload=kept, place=place)
 
         self._change(replaced)
 
@@ -594,6 +616,7 @@ class Index:
         X: VectorsLike,
         *,
         column: str | None = None,
+        payload: Any = None,
         verbose: int = 0,
     ) -> Upserted:
         """Replace the rows whose ids are there and add the others, in one change.
@@ -604,6 +627,8 @@ class Index:
             X
         X : m rows, as :meth:`build` takes them; finite
         column : the name of the column of vectors, where X is a frame that has others
+        payload : of these rows, with the columns of the index, where it has a payload; as in
+            :meth:`build`
         verbose : 1 shows bars while it takes long
 
         Returns
@@ -624,12 +649,13 @@ class Index:
         wanted = self._check_ids(ids)
         vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
+        beside = self._needed_payload(payload, len(vectors))
         n_updated = 0
 
         def merged(state: State, place: Place) -> State:
             nonlocal n_updated
             others, n_updated = without_ids(state, wanted)
-            return with_rows(others, vectors, wanted, verbose, place=place)
+            return with_rows(others, vectors, wanted, verbose, payload=beside, place=place)
 
         self._change(merged)
         return Upserted(len(wanted) - n_updated, n_updated)
@@ -659,7 +685,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -675,7 +701,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -691,7 +717,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -706,7 +732,7 @@ class Index:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,  # noqa: A002
+        filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
@@ -726,9 +752,12 @@ class Index:
             None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
             can be
         metric : "l2", "cosine" or "ip"; that of the index without, and always of one of signs
-        filter : which rows may be found: a boolean array, one for each of ``index.ids``; an array
-            of ids; or a function that is called with arrays of ids and returns booleans. k rows
-            are found where k match.
+        filter : which rows may be found. By the payload: a dict, as ``{"lang": "en", "year":
+            {"$gte": 2020}}``, with ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``;
+            the same in words, as ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
+            By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
+            function that is called with arrays of ids and returns booleans. k rows are found where
+            k match.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
@@ -753,6 +782,9 @@ class Index:
         >>> index = Index.build(X, n_bits=8, random_state=0)
         >>> index.search(X[3:4], k=2, filter=[1, 2, 8])
         Hits(ids=array([[2, 1]]), distances=array([[2.828427, 5.656854]], dtype=float32))
+        >>> years = Index.build(X, n_bits=8, payload=[{"year": 2010 + i} for i in range(10)])
+        >>> years.search(X[3:4], k=2, filter={"year": {"$gte": 2015}}).ids
+        array([[5, 6]])
         >>> index.search(X[3:4], radius=3.0)
         Ranges(limits=array([0, 3]), ids=array([3, 2, 4]), distances=array([0.      , 2.828427, \
 2.828427], dtype=float32))
@@ -797,6 +829,7 @@ class Index:
         limit = None if radius is None else check_radius(radius, how, state)
         own = check_own(exclude_self, len(asked), state)
         reach = reach_of(state, recall, probes)
+        allowed = allowed_rows(state, filter)
         if not state.segments:
             none = no_hits(state, len(asked), wanted, how)
             if limit is None or k is not None:
@@ -807,7 +840,7 @@ class Index:
             wanted,
             n_candidates(candidates, wanted, how, state),
             how,
-            allowed_rows(state, filter),
+            allowed,
             reach,
         )
         if limit is not None and k is None:
@@ -1000,6 +1033,25 @@ class Index:
                 found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
         return found
 
+    def payload(self, ids: ArrayLike) -> pa.Table:
+        """What is kept beside the vectors of rows.
+
+        Parameters
+        ----------
+        ids : (m,), all in the index
+
+        Returns
+        -------
+        pyarrow Table of m rows, in the order of the ids
+
+        Examples
+        --------
+        >>> X, years = np.eye(4), [{"year": year} for year in (1999, 2004, 2011, 2020)]
+        >>> Index.build(X, n_bits=8, payload=years).payload([2, 0]).to_pylist()
+        [{'year': 2011}, {'year': 1999}]
+        """
+        return payload_of(self._state, self._check_ids(ids))
+
     # --- inside -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -1023,24 +1075,40 @@ class Index:
                 return
             with self._store.change() as change:
                 if self._store.mark != self._mark:
-                    self._state = _state_at(self._store.path, change.content)
+                    self._state = _state_at(self._store.path, change.content, self._state)
                     self._mark = self._store.mark
                 after = make(self._state, on_disk(change))
                 if after is self._state:
                     return
                 content = content_of(after, unchanged=change.content)
-                published = change.publish(
-                    content, checked=CHECKED, version=after.sketch.format_version
-                )
+                published = change.publish(content, checked=CHECKED, version=after.format_version)
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
+
+    def _needed_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
+        if payload is None and self._state.payload is not None:
+            raise InputError(
+                f"rows of this index have a payload, so pass payload=... with the columns "
+                f"{in_words(self._state.payload)}"
+            )
+        return self._check_payload(payload, n_rows)
+
+    def _check_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
+        if payload is None:
+            return None
+        if self._state.payload is None:
+            raise InputError(
+                "this index has no payload, and rows that come later cannot bring one: build it "
+                "with payload=..."
+            )
+        return payload_rows(payload, n_rows, self._state.payload)
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)
 
 
-def _state_at(path: Path, content: dict[str, Any]) -> State:
+def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:
     try:
-        return state_from(content)
+        return state_from(content, before)
     except FileError as error:
         raise FileError(f"{path}: {error}") from None

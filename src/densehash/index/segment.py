@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 from densehash.index.gathering import Gathered
+from densehash.index.payload import Payload, PayloadRows
 from densehash.locks import cached_property
 from densehash.source import Source
 from densehash.store.maps import check_unchanged
@@ -37,12 +38,14 @@ class Rowset(NamedTuple):
     columns : by name, what a sketch keeps of rows: arrays of n rows, or Sources of them
     vectors : array (n, d), a Source, or None
     labels : integers (n,), the group of each row, or None where the kind has no groups
+    payload : PayloadRows of n rows, or None where the index has no payload
     """
 
     ids: NDArray[Any]
     columns: Mapping[str, NDArray[Any] | Source]
     vectors: NDArray[Any] | Source | None
     labels: NDArray[np.integer] | None
+    payload: PayloadRows | None = None
 
     def take(self, which: NDArray[np.bool_]) -> Rowset:
         """Some of the rows; columns and vectors are read later."""
@@ -52,6 +55,7 @@ class Rowset(NamedTuple):
             {name: Gathered([column], numbers) for name, column in self.columns.items()},
             None if self.vectors is None else Gathered([self.vectors], numbers),
             None if self.labels is None else self.labels[which],
+            None if self.payload is None else self.payload.take(numbers),
         )
 
 
@@ -69,6 +73,7 @@ class Segment:
     vectors : float32, float16, uint8 or int8 (n, d): by position; or None
     extra : arrays of the kind, by name; ``ranks``, uint32 (n,), the rank at each position, is one
     removed : uint32 (m,), rising: ranks of rows that are gone
+    payload : by rank; None where the index has no payload
     """
 
     ids: NDArray[Any]
@@ -76,6 +81,7 @@ class Segment:
     vectors: NDArray[Any] | None
     extra: Mapping[str, NDArray[Any]]
     removed: NDArray[np.uint32] = field(default_factory=_none_removed)
+    payload: Payload | None = None
 
     @property
     def n_rows(self) -> int:
@@ -101,14 +107,25 @@ class Segment:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays but the vectors."""
-        return sum(array.nbytes for array in self.arrays if array is not self.vectors)
+        """Bytes of all arrays but the vectors and the payload."""
+        return (
+            sum(array.nbytes for array in self.arrays)
+            - self.payload_bytes
+            - (0 if self.vectors is None else self.vectors.nbytes)
+        )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the payload."""
+        return 0 if self.payload is None else self.payload.array.nbytes
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """All there are."""
-        vectors = [] if self.vectors is None else [self.vectors]
-        return [self.ids, *self.columns.values(), *vectors, self.removed, *self.extra.values()]
+        others = [] if self.vectors is None else [self.vectors]
+        if self.payload is not None:
+            others.append(self.payload.array)
+        return [self.ids, *self.columns.values(), *others, self.removed, *self.extra.values()]
 
     @cached_property
     def live(self) -> NDArray[np.bool_] | None:
@@ -176,7 +193,10 @@ class Segment:
             check_unchanged(array)
         ranks = self.rank_at(np.arange(self.n_rows))
         ids = self.ids if self.ranks is None else self.ids[ranks]
-        rows = Rowset(ids, by_row(self), self.vectors, labels)
+        payload = None
+        if self.payload is not None:
+            payload = self.payload.rows(None if self.ranks is None else ranks)
+        rows = Rowset(ids, by_row(self), self.vectors, labels, payload)
         return rows if self.live is None else rows.take(self.live[ranks])
 
 
@@ -193,12 +213,13 @@ def joined(parts: list[Rowset]) -> Rowset:
         return parts[0]
     if sum(len(part.ids) for part in parts) > MOST_ROWS:
         raise InputError(f"a segment has at most {MOST_ROWS:,} rows")
-    ids, columns, vectors, labels = zip(*parts, strict=True)
+    ids, columns, vectors, labels, payloads = zip(*parts, strict=True)
     return Rowset(
         np.concatenate(ids),
         {name: Gathered([part[name] for part in columns]) for name in columns[0]},
         None if parts[0].vectors is None else Gathered(vectors),
         None if parts[0].labels is None else np.concatenate(labels),
+        None if parts[0].payload is None else PayloadRows.joined(payloads),
     )
 
 

@@ -13,9 +13,11 @@ from densehash.bits import MAX_BITS
 from densehash.checks import check_choice, check_integer, check_positive, check_recall
 from densehash.errors import DensehashError, FileError, InputError
 from densehash.index import placing
+from densehash.index.columns import Columns, check_columns
 from densehash.index.gathering import Gathered
 from densehash.index.ids import IdType
 from densehash.index.kinds import Kind, kind_from
+from densehash.index.payload import Payload
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
@@ -40,6 +42,7 @@ CHECKED = ("hasher", "kind_settings", "sketch_settings")
 """Parts of the content whose checksums are looked at whenever an index is opened."""
 
 _OF_SKETCHES = ("hasher", "sketch", "sketch_settings")  # parts of the content
+_PAYLOAD_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class State:
     next_id : the first number that was never an id
     reason : why this kind was chosen
     settings : how a search goes where it is not told
+    payload : names and types of the columns that are kept beside the vectors; None without
     """
 
     sketch: Sketch
@@ -96,6 +100,12 @@ class State:
     next_id: int = 0
     reason: str = ""
     settings: Settings = field(default_factory=Settings)
+    payload: Columns | None = None
+
+    @property
+    def format_version(self) -> int:
+        """Of the format on disk, from which on there is all that this index has."""
+        return max(self.sketch.format_version, 1 if self.payload is None else _PAYLOAD_VERSION)
 
     @property
     def hasher(self) -> Hasher:
@@ -139,28 +149,32 @@ class State:
             "metric": self.metric,
             "ids": self.id_type,
             "vectors": self.vector_type,
+            "payload": None if self.payload is None else dict(self.payload),
         }
 
     def in_words(self, n_rows: int) -> str:
         """An index of so many rows, in a line."""
         vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
         vectors = f"scaled {vectors}" if self.sketch.scaled else vectors
+        payload = f", payload of {', '.join(name for name, _ in self.payload or ())}"
         return (
             f"{self.kind.name}, {n_rows:,} rows, {self.sketch.in_words}, {vectors}, {self.metric}"
+            + payload * (self.payload is not None)
         )
 
     def bytes_a_row(self, id_bytes: int) -> int:
-        """Bytes of an id, of what the sketch keeps, and of a kept vector."""
+        """Bytes of an id, of what the sketch keeps, and of a kept vector; of no payload."""
         kept = 0 if self.vector_type is None else np.dtype(self.vector_type).itemsize
         return id_bytes + self.sketch.bytes_a_row + self.sketch.n_features * kept
 
     def segment_of(self, rows: Rowset, put: Put = in_memory) -> Segment:
         """A segment of rows, which come in any order; their ids differ."""
-        ids, labels = rows.ids, rows.labels
+        ids, labels, payload = rows.ids, rows.labels, rows.payload
         order: NDArray[np.integer] | None = None
         if not bool((ids[:-1] < ids[1:]).all()):
             order = np.argsort(ids, kind="stable").astype(np.uint32)  # MOST_ROWS fit
             ids, labels = ids[order], labels if labels is None else labels[order]
+            payload = None if payload is None else payload.take(order)
         ranks = None if self.sketch.places_rows else self.kind.arrange(labels)
         if ranks is not None:  # large arrays move once, not first by id and then by the kind
             order = ranks if order is None else order[ranks]
@@ -177,6 +191,9 @@ class State:
             placed,
             None if vectors is None else put(vectors, "vectors"),
             {name: put(array, name) for name, array in extra.items()},
+            payload=None
+            if payload is None
+            else Payload(put(payload.file(), "payload"), payload.columns, len(ids)),
         )
 
     def rows_of(self, segment: Segment) -> Rowset:
@@ -205,9 +222,12 @@ class State:
             return self
         there = [segment for segment in self.segments if segment.n_live]
         kept, merged = there, [rows]
-        if not self._is_large(len(rows.ids), rows.ids):
-            large = [s for s in there if self._is_large(s.n_live, s.ids)]
-            small = [s for s in there if not self._is_large(s.n_live, s.ids)]
+        payload_bytes = 0 if rows.payload is None else rows.payload.nbytes // len(rows.ids)
+        if not self._is_large(len(rows.ids), rows.ids.itemsize + payload_bytes):
+            sizes = [s.ids.itemsize + s.payload_bytes // s.n_rows for s in there]
+            marks = [self._is_large(s.n_live, size) for s, size in zip(there, sizes, strict=True)]
+            large = [s for s, is_large in zip(there, marks, strict=True) if is_large]
+            small = [s for s, is_large in zip(there, marks, strict=True) if not is_large]
             first, n_behind = len(small), len(rows.ids)
             for at in reversed(range(len(small))):
                 if small[at].n_live <= n_behind:
@@ -218,8 +238,9 @@ class State:
         new = self.segment_of(joined(merged), put)
         return replace(self, segments=(*kept, new), next_id=next_id)
 
-    def _is_large(self, n_rows: int, ids: NDArray[Any]) -> bool:
-        return 2 * n_rows >= placing.piece_rows(self.bytes_a_row(ids.itemsize), placing.PIECE_BYTES)
+    def _is_large(self, n_rows: int, own_bytes: int) -> bool:
+        """Of so many rows, each with so many bytes of its id and payload."""
+        return 2 * n_rows >= placing.piece_rows(self.bytes_a_row(own_bytes), placing.PIECE_BYTES)
 
 
 def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -251,6 +272,7 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
         "reason": state.reason,
         "settings": _content_of_settings(state.settings),
         **{name: unchanged[name] for name in _OF_SKETCHES if name in unchanged},
+        **({} if state.payload is None else {"payload": [[*pair] for pair in state.payload]}),
         "segments": [_content_of_segment(segment) for segment in state.segments],
     }
 
@@ -269,13 +291,16 @@ def _content_of_segment(segment: Segment) -> dict[str, Any]:
         content["vectors"] = segment.vectors
     if len(segment.removed):
         content["removed"] = segment.removed
+    if segment.payload is not None:
+        content["payload"] = segment.payload.array
     return content | dict(segment.extra)
 
 
-def state_from(content: Mapping[str, Any]) -> State:
+def state_from(content: Mapping[str, Any], before: State | None = None) -> State:
     """The index that a file holds; what does not fit together is an error.
 
     What is not looked at here is each row's own: the kernels that read it stay inside its arrays.
+    What was read of the payloads of the state ``before`` is not read again.
 
     Examples
     --------
@@ -284,7 +309,7 @@ def state_from(content: Mapping[str, Any]) -> State:
     8
     """
     try:
-        return _state_from(content)
+        return _state_from(content, before)
     except FileError:
         raise
     except (DensehashError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -302,11 +327,11 @@ def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
     8
     """
     return replace(
-        state, segments=tuple(_segment_from(part, state) for part in content["segments"])
+        state, segments=tuple(_segment_from(part, state, state) for part in content["segments"])
     )
 
 
-def _state_from(content: Mapping[str, Any]) -> State:
+def _state_from(content: Mapping[str, Any], before: State | None) -> State:
     check_choice(content["metric"], "metric", (*METRICS, HAMMING))
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
@@ -329,10 +354,11 @@ def _state_from(content: Mapping[str, Any]) -> State:
         next_id=check_integer(content["next_id"], "next_id", 0),
         reason=str(content["reason"]),
         settings=_settings_from(content["settings"]),
+        payload=check_columns(content["payload"]) if "payload" in content else None,
     )
     if not isinstance(content["segments"], list):
         raise FileError("the segments are no list")
-    segments = tuple(_segment_from(part, state) for part in content["segments"])
+    segments = tuple(_segment_from(part, state, before) for part in content["segments"])
     return replace(state, segments=segments)
 
 
@@ -356,7 +382,7 @@ def _reach_from(content: Mapping[str, Any]) -> Reach:
     return Reach(check_recall(recall), spread, stop, probes, float(expected))
 
 
-def _segment_from(part: Mapping[str, Any], state: State) -> Segment:
+def _segment_from(part: Mapping[str, Any], state: State, before: State | None) -> Segment:
     ids = part["ids"]
     id_type = np.int64 if state.id_type == "int64" else np.bytes_
     check_stored(ids, "ids", id_type, (None,))
@@ -374,9 +400,24 @@ def _segment_from(part: Mapping[str, Any], state: State) -> Segment:
         raise FileError("the removed rows of a segment are not rising, or beyond its rows")
     extra_names = () if state.sketch.places_rows else state.kind.extra_names
     extra = {name: part[name] for name in extra_names}
-    known = {"ids", *columns, "vectors", "removed", *extra}
-    if not set(part) <= known or ("vectors" in part) != (vectors is not None):
+    known = {"ids", *columns, "vectors", "removed", *extra, "payload"}
+    if (
+        not set(part) <= known
+        or ("vectors" in part) != (vectors is not None)
+        or ("payload" in part) != (state.payload is not None)
+    ):
         raise FileError(f"a segment has {', '.join(sorted(part))}; known are {', '.join(known)}")
     if not state.sketch.places_rows:
         state.kind.check_extra(extra, n)
-    return Segment(ids, columns, vectors, extra, removed)
+    payload = _payload_from(part["payload"], state.payload, n, before) if state.payload else None
+    return Segment(ids, columns, vectors, extra, removed, payload)
+
+
+def _payload_from(array: Any, columns: Columns, n_rows: int, before: State | None) -> Payload:
+    check_stored(array, "payload", np.uint8, (None,))
+    for segment in () if before is None else before.segments:
+        known = segment.payload
+        same = known is not None and known.array is array
+        if known is not None and same and (known.columns, known.n_rows) == (columns, n_rows):
+            return known
+    return Payload(array, columns, n_rows)

@@ -42,8 +42,9 @@ INDEX = "densehash index"
 HASHER = "densehash hasher"
 SHARDS = "densehash shards"
 
-VERSIONS = {INDEX: (1, 2), HASHER: (1,), SHARDS: (1, 2)}
-"""Of the format, which this densehash reads, by form: what is not of codes has 2."""
+VERSIONS = {INDEX: (1, 2, 3), HASHER: (1,), SHARDS: (1, 2)}
+"""Of the format, which this densehash reads, by form: what is not of codes has 2, what has a
+payload 3."""
 
 MOST_BYTES = 1 << 24
 """Of a manifest; thousands of segments take less."""
@@ -244,7 +245,8 @@ def decode(data: bytes, path: Path) -> Manifest:
         newer = type(version) is int and version > known[-1]
         raise FileError(
             f"{path} has version {version!r} of the format, and this densehash reads version "
-            f"{' and '.join(map(str, known))}" + (": install a newer densehash" if newer else "")
+            + ", ".join(map(str, known)).replace(f", {known[-1]}", f" and {known[-1]}")
+            + (": install a newer densehash" if newer else "")
         )
     if set(tree) != {"sha256", "format", "version", "generation", "content"}:
         raise FileError(f"{path} has other parts than version {version} has: {sorted(tree)}")

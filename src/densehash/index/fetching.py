@@ -1,0 +1,82 @@
+"""Rows of payloads by their ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.errors import InputError
+from densehash.index.changes import locate
+from densehash.index.ids import shown
+from densehash.index.payload import PayloadRows
+from densehash.index.state import State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["old_payload", "payload_of"]
+
+
+def payload_of(
+    state: State, ids: NDArray[Any], missing: NDArray[np.bool_] | None = None
+) -> pa.Table:
+    """The payload of rows, in the order of their ids.
+
+    Parameters
+    ----------
+    state : the index
+    ids : int64 or bytes array (m,), as they are kept; one that is not there is an error
+    missing : bool (m,), ids that stand for no row, whose columns are null
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
+    >>> payload_of(index._state, np.array([3, 1])).to_pydict()
+    {'year': [2003, 2001]}
+    """
+    return _rows_at(state, ids, missing)[0].table(missing)
+
+
+def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
+    """The payload of rows that get other vectors, to be copied; None where there is none.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
+    >>> len(old_payload(index._state, np.array([3, 1])))
+    2
+    """
+    if state.payload is None:
+        return None
+    rows, numbers = _rows_at(state, ids, None)
+    for number in numbers:
+        payload = state.segments[number].payload
+        if payload is not None:
+            payload.check_unchanged()
+    return rows
+
+
+def _rows_at(
+    state: State, ids: NDArray[Any], missing: NDArray[np.bool_] | None
+) -> tuple[PayloadRows, list[int]]:
+    """Rows of ids, and the segments in which they are; only these are read."""
+    if state.payload is None:
+        raise InputError("this index has no payload: build it with payload=...")
+    where, ranks = locate(state, ids)
+    lost = where < 0 if missing is None else (where < 0) & ~missing
+    if bool(lost.any()):
+        raise InputError(f"id {shown(ids[int(lost.argmax())])!r} is not in the index")
+    order = np.zeros(len(ids), np.int64)
+    parts, numbers, start = [], [], 0
+    for number, segment in enumerate(state.segments):
+        here = where == number
+        if segment.payload is not None and here.any():
+            order[here] = ranks[here] + start
+            parts += segment.payload.batches
+            numbers.append(number)
+            start += segment.n_rows
+    return PayloadRows(parts, state.payload, order), numbers
