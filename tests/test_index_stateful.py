@@ -148,13 +148,20 @@ class Machine(RuleBasedStateMachine):
     @rule(which=some_names, shift=shifts, fault=faults)
     def upsert(self, which: set[int], shift: int, fault: int | None) -> None:
         names = [self.names[at] for at in which]
-        X = POOL[(np.array([*which], np.intp) * 3 + shift) % len(POOL)]
+        X, payload = self.drawn(which, shift)
         there = sum(name in self.model.rows for name in names)
         if not names:
-            self.refused(lambda: self.index.upsert(names, X))
+            self.refused(lambda: self.index.upsert(names, X, payload=payload))
             return
-        self.refused(lambda: self.index.upsert([*names, names[0]], np.r_[X, X[:1]]))
-        found = self.change(lambda: self.index.upsert(names, X), lambda m: m.put(names, X), fault)
+        twice = None if payload is None else [*payload, payload[0]]
+        self.refused(lambda: self.index.upsert([*names, names[0]], np.r_[X, X[:1]], payload=twice))
+        if payload is not None:
+            self.refused(lambda: self.index.upsert(names, X))
+        found = self.change(
+            lambda: self.index.upsert(names, X, payload=payload),
+            lambda m: m.put(names, X, payload),
+            fault,
+        )
         assert found in ((len(names) - there, there), FileError)
 
     @rule(which=some_names, fault=faults)

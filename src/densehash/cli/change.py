@@ -76,12 +76,17 @@ def _update(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace vectors of an index by those of a file; an id that is not there is a mistake."""
+    """Replace vectors of an index by those of a file; an id that is not there is a mistake.
+
+    Where the index has a payload, and the file columns, these are replaced, too.
+    """
+    from densehash.datasets.arrow import has_columns
     from densehash.index import Index
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    opened.update(names, X, payload=_payload_of(opened, vectors, key), verbose=1)
+    payload = _payload_of(opened, vectors, key) if has_columns(vectors) else None  # as it was
+    opened.update(names, X, payload=payload, verbose=1)
     if as_json:
         typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
     else:
@@ -175,13 +180,11 @@ def _named_rows(index: Index, ids: str | None, vectors: Path, key: str | None) -
 
 
 def _payload_of(index: Index, vectors: Path, key: str | None) -> Any:
-    """What the index keeps of the columns of a file; None where one of them has none."""
-    from densehash.datasets.arrow import has_columns, read_table
+    """What the index keeps of the columns of a file; None where it keeps nothing."""
+    from densehash.datasets.arrow import read_table
 
     columns = index.info()["payload"]
-    if columns is None or not has_columns(vectors):
-        return None
-    return read_table(vectors, list(columns), key=key)
+    return None if columns is None else read_table(vectors, list(columns), key=key)
 
 
 def _sizes(index: Index) -> dict[str, int]:
