@@ -284,7 +284,7 @@ class Index:
         with Store.creating(path, form=INDEX) as change:
             state = with_rows(state, kept, names, shown, place=on_disk(change))
             content = change.publish(
-                content_of(state), checked=CHECKED, version=state.sketch.format_version
+                content_of(state), checked=CHECKED, version=state.format_version
             )
         return cls(with_segments_of(state, content), change.store)
 
