@@ -1,0 +1,42 @@
+"""Names and times as SQL takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from densehash.errors import InputError
+from densehash.index.columns import arrow
+
+__all__ = ["iso_times", "quoted"]
+
+
+def quoted(name: str) -> str:
+    """A name of a table or a column, as SQL takes any.
+
+    Examples
+    --------
+    >>> print(quoted('my "own" title'))
+    "my ""own"" title"
+    """
+    if not name.isprintable():
+        raise InputError(f"SQL gets names of printable characters, got {name!r}")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def iso_times(column: Any) -> Any:
+    """Timestamps of Arrow as texts in ISO 8601; those with a time zone are in UTC.
+
+    Examples
+    --------
+    >>> import datetime as dt
+    >>> iso_times(arrow().array([dt.datetime(2020, 1, 31, 12), None])).to_pylist()
+    ['2020-01-31T12:00:00.000000', None]
+    """
+    pa = arrow()
+    kind = column.type
+    # Arrow counts from 1970 in UTC whatever the zone: no table of time zones is needed.
+    plain = column.cast(pa.int64()).cast(pa.timestamp(kind.unit))
+    text = pa.compute.replace_substring(plain.cast(pa.string()), " ", "T")
+    if kind.tz is None:
+        return text
+    return pa.compute.binary_join_element_wise(text, "Z", "")
