@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from densehash import LSH, hamming
 from densehash.export import bit_strings, codes_of
+from densehash.export.sqlite_vec import sqlite
 from densehash.index import Index
 
 D = 8
@@ -30,7 +31,7 @@ def build(
     n_bits: int = 13,
     *,
     id_type: str = "int64",
-    payload: list[Row] | None = None,
+    payload: Any = None,
     metric: str = "l2",
     kind: str = "flat",
     **options: Any,
@@ -51,6 +52,18 @@ def build(
     assert len(index._state.segments) > 1
     assert index._state.n_removed
     return index
+
+
+def payload(n: int = N) -> Any:
+    """A table of all types, with signs that mean something to other systems."""
+    needs("pyarrow")
+    from payload_cases import dicts, table
+
+    rows = dicts(n)
+    for row in rows:
+        row["count"] = None if row["count"] is None else row["count"] % 2**63  # as SQLite has them
+        row["text"] = None if row["text"] is None else row["text"] + " \\N \t \n \r ' \" \\."
+    return table(rows)
 
 
 def expected(index: Index) -> NDArray[np.int32]:
@@ -134,7 +147,8 @@ def ask_duckdb(path: Path, index: Index) -> Answer:
             database.execute("SELECT bit_count(xor(code, $1::BIT)) FROM items", [text]).fetchall()
             for text in texts(index)
         ]
-        rows = database.sql("SELECT * FROM items").to_arrow_table().to_pylist()
+        whole = database.sql("SELECT * REPLACE (code::VARCHAR AS code) FROM items")
+        rows = whole.to_arrow_table().to_pylist()
     return of_rows(rows, [[distance for (distance,) in found] for found in ranked], index)
 
 
@@ -147,7 +161,7 @@ def ask_sqlite_vec(path: Path, index: Index) -> Answer:
             ).fetchall()
             for code in codes_of(index, Q)
         ]
-        database.row_factory = sqlite3.Row
+        database.row_factory = sqlite().Row
         rows = [
             dict(row)
             for row in database.execute(
@@ -166,10 +180,10 @@ def ask_sqlite_vec(path: Path, index: Index) -> Answer:
 
 
 @contextmanager
-def opened_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
+def opened_sqlite(path: Path) -> Iterator[Any]:
     import sqlite_vec
 
-    with closing(sqlite3.connect(path)) as database:
+    with closing(sqlite().connect(str(path))) as database:
         database.enable_load_extension(True)
         sqlite_vec.load(database)
         yield database
@@ -256,4 +270,6 @@ ASK: dict[str, tuple[str, Ask]] = {
 def needs(*packages: str) -> None:
     """Skip a test where a package is not installed."""
     for package in packages:
+        if package == "sqlite_vec" and not hasattr(sqlite3.Connection, "enable_load_extension"):
+            pytest.importorskip("sqlean", reason="sqlite3 of this Python loads no extensions")
         pytest.importorskip(package, reason=f"{package} is not installed: see the extra export")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from export_cases import ASK, N, Q, X, Answer, build, expected, needs, opened_sqlite, texts
+from export_cases import ASK, N, Q, X, Answer, build, expected, needs, opened_sqlite, payload, texts
 from index_cases import hasher as shared_hasher
 from test_cli_index import bad, good
 
@@ -33,17 +33,6 @@ def asked(target: str, index: Index, path: Path, **options: Any) -> Answer:
     assert all(place.exists() for place in done.paths)
     assert {place.name for place in path.parent.iterdir()} == {place.name for place in done.paths}
     return ask(path, index)
-
-
-def payload(n: int = N) -> list[dict[str, Any]]:
-    needs("pyarrow")
-    from payload_cases import dicts
-
-    rows = dicts(n)
-    for row in rows:  # SQLite has no larger ones; texts of other systems' special signs
-        row["count"] = None if row["count"] is None else row["count"] % 2**63
-        row["text"] = None if row["text"] is None else row["text"] + " \\N \t \n \r ' \" \\."
-    return rows
 
 
 # --- rows and distances -------------------------------------------------------------------
@@ -148,7 +137,7 @@ def test_columns_with_names_of_ours(tmp_path: Path, target: str) -> None:
 @pytest.mark.parametrize("target", ["duckdb", "sqlite-vec"])
 def test_names_that_differ_in_capitals_are_refused(tmp_path: Path, target: str) -> None:
     needs(ASK[target][0])
-    payload(0)
+    needs("pyarrow")
     index = build(13, payload=[{"Title": "a", "title": "b"}] * N)
     with pytest.raises(InputError, match="'Title' and 'title' .* for one: export to parquet"):
         export(index, target, tmp_path / "out")

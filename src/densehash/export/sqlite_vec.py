@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
 import os
 import sqlite3
@@ -13,19 +14,19 @@ from typing import Any
 
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
-from densehash.errors import InputError
+from densehash.errors import InputError, MissingExtraError
 from densehash.export.rows import Export, Part, Snapshot, check_free
 from densehash.export.sql import iso_times, quoted
 from densehash.index import Index
 
-__all__ = ["to_sqlite_vec"]
+__all__ = ["sqlite", "to_sqlite_vec"]
 
 _LARGEST = 2**63 - 1
 
 _BY_CODE = """\
 -- ? is densehash.export.codes_of(index, Q)[0].tobytes()
 SELECT id, distance FROM codes JOIN items USING (rowid)
-WHERE code MATCH vec_bit(?) AND k = 10 ORDER BY distance, rowid;
+WHERE code MATCH vec_bit(?) AND k = 10 ORDER BY distance;
 """
 _BY_VECTOR = """\
 -- The nearest 100 by Hamming distance, re-ranked by their vectors.
@@ -69,11 +70,11 @@ def to_sqlite_vec(
     4
     """
     out = Path(path)
-    sqlite_vec = import_extra("sqlite_vec", "export")
+    sqlite_vec, engine = import_extra("sqlite_vec", "export"), sqlite()
     rows = Snapshot(index, vectors=vectors)
     columns = _columns(rows)
     check_free([out], force=force)
-    with replacing(out) as part, closing(sqlite3.connect(part)) as database:
+    with replacing(out) as part, closing(engine.connect(str(part))) as database:
         _load(database, sqlite_vec)
         database.execute(f"CREATE TABLE items ({columns})")
         database.execute(f"CREATE VIRTUAL TABLE codes USING vec0(code bit[{8 * rows.width}])")
@@ -97,12 +98,26 @@ def to_sqlite_vec(
     )
 
 
-def _load(database: sqlite3.Connection, sqlite_vec: Any) -> None:
-    if not hasattr(database, "enable_load_extension"):
-        raise InputError(
-            "sqlite3 of this Python loads no extensions, and sqlite-vec is one: take a Python that "
-            "was built with --enable-loadable-sqlite-extensions"
-        )
+def sqlite() -> Any:
+    """A module as ``sqlite3`` that loads extensions: Python's own, if it can, or sqlean.
+
+    Examples
+    --------
+    >>> sqlite().connect(":memory:").execute("SELECT 1").fetchall()
+    [(1,)]
+    """
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    try:
+        return importlib.import_module("sqlean")
+    except ImportError:
+        raise MissingExtraError(
+            "sqlite3 of this Python loads no extensions, and sqlite-vec is one; sqlean.py does: "
+            "pip install densehash[export]"
+        ) from None
+
+
+def _load(database: Any, sqlite_vec: Any) -> None:
     database.enable_load_extension(True)
     sqlite_vec.load(database)
     database.enable_load_extension(False)
