@@ -32,9 +32,9 @@ _OPERATORS = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 _HEAD = """\
 -- psql -f this file, into a database of PostgreSQL with pgvector 0.7 or newer
 \\set ON_ERROR_STOP on
-SET client_encoding = 'UTF8';
-SET standard_conforming_strings = on;
 BEGIN;
+SET LOCAL client_encoding = 'UTF8';
+SET LOCAL client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE TABLE {table} (
   {columns}
@@ -57,7 +57,7 @@ _BY_VECTOR = """\
 -- SET hnsw.ef_search = 100; before, so that the index finds as many.
 SELECT id, vector {operator} $2::vector AS distance
 FROM (SELECT * FROM {table} ORDER BY code <~> $1::bit({n_bits}) LIMIT 100) AS near
-ORDER BY distance LIMIT 10;
+ORDER BY distance, id LIMIT 10;
 """
 
 
