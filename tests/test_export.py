@@ -3,12 +3,13 @@
 import datetime as dt
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from export_cases import ASK, N, Q, X, Answer, build, expected, needs, opened_sqlite, payload, texts
+from export_cases import ASK, Answer, N, Q, X, build, expected, needs, opened_sqlite, payload, texts
 from index_cases import hasher as shared_hasher
 from test_cli_index import bad, good
 
@@ -50,8 +51,12 @@ def test_distances_are_the_same(tmp_path: Path, target: str, n_bits: int) -> Non
 @every_target
 @pytest.mark.parametrize(
     "options",
-    [{"id_type": "string"}, {"kind": "grouped", "n_groups": 5}, {"kind": "multi"}]
-    + [{"metric": "cosine"}],
+    [
+        {"id_type": "string"},
+        {"kind": "grouped", "n_groups": 5},
+        {"kind": "multi"},
+        {"metric": "cosine"},
+    ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_ids_kinds_and_metrics(tmp_path: Path, target: str, options: dict[str, Any]) -> None:
@@ -125,11 +130,11 @@ def test_vectors(tmp_path: Path, target: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("target", WITH_PAYLOAD)
 def test_columns_with_names_of_ours(tmp_path: Path, target: str) -> None:
-    rows = [{"id": at, "Code": "c", "payload_id": "p", 'a "b" \'c\'': 1.5} for at in range(N)]
+    rows = [{"id": at, "Code": "c", "payload_id": "p", "a \"b\" 'c'": 1.5} for at in range(N)]
     index = build(13, payload=rows)
     found = asked(target, index, tmp_path / "out", vectors=True)
     assert found.payload is not None
-    names = ["payload_payload_id", "payload_Code", "payload_id", 'a "b" \'c\'']
+    names = ["payload_payload_id", "payload_Code", "payload_id", "a \"b\" 'c'"]
     assert [*found.payload[0]] == names
     assert found.ids == index.ids.tolist()
 
@@ -225,9 +230,8 @@ def test_the_queries_in_python(tmp_path: Path, target: str, id_type: str) -> Non
     index = build(16, id_type=id_type)
     index.save(tmp_path / "index.dh")
     done = export(index, target, tmp_path / "out")
-    names: dict[str, Any] = {
-        **{"densehash": densehash, "np": np, "json": json, "Path": Path, "Q": Q, "index": index},
-    }
+    names: dict[str, Any] = {"densehash": densehash, "np": np, "json": json, "Path": Path}
+    names |= {"Q": Q, "index": index}
     exec(done.query.replace("open(...)", f"open({str(tmp_path / 'index.dh')!r})"), names)
     hits = index.search(Q, 10, rerank=None)
     found = names["matches"].distances if target == "usearch" else names["distances"]
@@ -285,10 +289,12 @@ def test_an_index_of_signs_has_no_codes(tmp_path: Path, target: str) -> None:
 
 
 def test_an_unknown_target(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="to must be 'faiss' or .* 'sqlite-vec' or 'pgvector', got 'excel'"):
+    with pytest.raises(
+        InputError, match="to must be 'faiss' or .* 'sqlite-vec' or 'pgvector', got 'excel'"
+    ):
         export(build(), "excel", tmp_path / "out")
     with pytest.raises(AttributeError, match="no attribute 'to_excel'"):
-        densehash.export.to_excel  # type: ignore[attr-defined]  # noqa: B018
+        densehash.export.to_excel  # noqa: B018
 
 
 @pytest.mark.parametrize("target", [target for target in ASK if not TARGETS[target].takes_vectors])
@@ -305,12 +311,8 @@ def test_vectors_that_are_not_kept(tmp_path: Path) -> None:
 
 
 @every_target
-def test_a_missing_package(
-    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = {"parquet": "pyarrow.parquet", "usearch": "usearch.index"}.get(
-        target, ASK[target][0]
-    )
+def test_a_missing_package(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"parquet": "pyarrow.parquet", "usearch": "usearch.index"}.get(target, ASK[target][0])
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(MissingExtraError, match=r"pip install densehash\[(export|payload)\]"):
         export(build(), target, tmp_path / "out")
@@ -389,3 +391,21 @@ def test_hamming_is_what_is_compared() -> None:
     index = build(13)
     assert expected(index).shape == (len(Q), len(index))
     assert hamming.distances(codes_of(index, Q), codes_of(index, Q)).diagonal().sum() == 0
+
+
+def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("faiss", "usearch", "pyarrow", "lance", "duckdb", "sqlite_vec")
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[1] / "docs" / "export.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(example, names)
+    assert names["asked"].tolist() == names["codes"].tolist()
+    for found in (names["ids"][0], [row[0] for row in names["ranked"]], names["matches"][0].keys):
+        assert found[0] == 0
+    assert names["nearest"][0] == (0, 0)
+    assert names["table"].column_names == ["id", "code", "vector", "year"]
+    assert len(names["same"]) == 100
+    for query in re.findall(r"```sql\n(.*?)```", text, re.S):
+        made = (tmp_path / "photos.duckdb.sql").read_text() + names["done"].query.replace('"', "")
+        assert query in made

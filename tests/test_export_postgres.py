@@ -59,7 +59,7 @@ def test_payloads_and_vectors(server: Postgres, tmp_path: Path, id_type: str) ->
         if row["zoned"] is not None:
             row["zoned"] = row["zoned"].astimezone(dt.timezone.utc)
     assert found.payload == rows
-    np.testing.assert_array_equal(np.float32(found.vectors), index.get(index.ids))
+    np.testing.assert_array_equal(np.array(found.vectors, np.float32), index.get(index.ids))
 
 
 def test_numbers_at_their_ends(server: Postgres, tmp_path: Path) -> None:

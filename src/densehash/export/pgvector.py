@@ -22,10 +22,22 @@ __all__ = ["to_pgvector"]
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer ones
 _WIDEST_VECTOR = 16_000
 _TYPES = {
-    **{"int8": "smallint", "uint8": "smallint", "int16": "smallint", "uint16": "integer"},
-    **{"int32": "integer", "uint32": "bigint", "int64": "bigint", "uint64": "numeric(20)"},
-    **{"float16": "real", "float32": "real", "float64": "double precision", "bool": "boolean"},
-    **{"string": "text", "binary": "bytea", "date": "date", "list of strings": "text[]"},
+    "int8": "smallint",
+    "uint8": "smallint",
+    "int16": "smallint",
+    "uint16": "integer",
+    "int32": "integer",
+    "uint32": "bigint",
+    "int64": "bigint",
+    "uint64": "numeric(20)",
+    "float16": "real",
+    "float32": "real",
+    "float64": "double precision",
+    "bool": "boolean",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "list of strings": "text[]",
 }
 _OPERATORS = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
@@ -133,7 +145,7 @@ def _columns(rows: Snapshot) -> list[str]:
 
 
 def _copy(file: IO[bytes], rows: Snapshot, part: Part) -> None:
-    """Write rows as lines of COPY: tabs between columns, \\N for null."""
+    """Write rows as lines of COPY, with tabs between columns."""
     pa = arrow()
     columns = [_escaped(pa, pa.array(part.ids).cast(pa.string()))]
     columns.append(pa.array(bit_strings(part.codes, rows.n_bits), pa.string()))

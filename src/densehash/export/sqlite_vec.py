@@ -49,9 +49,9 @@ def to_sqlite_vec(
     """Write a SQLite database: codes in ``codes``, a ``vec0`` table, and all else in ``items``.
 
     Both have the same ``rowid``, in the order of ids. ``codes`` has whole bytes: 13 bits are
-    ``bit[16]``, of which three are always zero, and distances are the same. Bit i of a code is bit i
-    of sqlite-vec. SQLite has few types: dates and timestamps become texts in ISO 8601, lists JSON,
-    booleans 0 and 1.
+    ``bit[16]``, of which three are always zero, and distances are the same. Bit i of a code is bit
+    i of sqlite-vec. SQLite has few types: dates and timestamps become texts in ISO 8601, lists
+    JSON, booleans 0 and 1.
 
     Parameters
     ----------
