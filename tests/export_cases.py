@@ -89,7 +89,9 @@ Ask = Callable[[Path, Index], Answer]
 def ask_faiss(path: Path, index: Index) -> Answer:
     import faiss
 
-    there = faiss.read_index_binary(str(path))
+    there: Any = faiss.read_index_binary(str(path))
+    if isinstance(there, faiss.IndexBinaryIVF):
+        there.nprobe = there.nlist
     distances, keys = there.search(codes_of(index, Q), there.ntotal)
     return by_keys(path, keys, distances)
 

@@ -17,6 +17,7 @@ import densehash.export
 from densehash import AGH, ITQ, Index, InputError, hamming
 from densehash.errors import FileError, MissingExtraError
 from densehash.export import TARGETS, bit_strings, codes_of, export
+from densehash.index.kinds import Grouped
 
 Capture = pytest.CaptureFixture[str]
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -240,7 +241,25 @@ def test_the_queries_in_python(tmp_path: Path, target: str, id_type: str) -> Non
         assert set(names["ids"].reshape(-1)) <= set(index.ids)
 
 
-# --- faiss: the hasher --------------------------------------------------------------------
+# --- faiss: the groups and the hasher -----------------------------------------------------
+
+
+@pytest.mark.parametrize("id_type", ["int64", "string"])
+def test_faiss_has_the_same_groups(tmp_path: Path, id_type: str) -> None:
+    needs("faiss")
+    import faiss
+
+    index = build(40, kind="grouped", n_groups=12, id_type=id_type)
+    export(index, "faiss", tmp_path / "out")
+    there: Any = faiss.read_index_binary(str(tmp_path / "out"))
+    kind, keys = index._state.kind, np.arange(len(index)) if id_type == "string" else index.ids
+    assert isinstance(kind, Grouped)
+    assert (there.nlist, there.nprobe) == (len(kind.centers), kind.n_probes(None))
+    labels = kind.labels(index.get(index.ids))
+    for group in range(there.nlist):
+        size = there.invlists.list_size(group)
+        found: Any = faiss.rev_swig_ptr(there.invlists.get_ids(group), size) if size else []
+        assert [*found] == keys[labels == group].tolist()
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

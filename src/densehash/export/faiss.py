@@ -15,6 +15,7 @@ from densehash.export.numbers import ids_path, keys_of, write_ids
 from densehash.export.rows import Export, Snapshot, check_free
 from densehash.hashers.base import Hasher, LinearHasher
 from densehash.index import Index
+from densehash.index.kinds import Grouped
 
 __all__ = ["faiss_transform", "to_faiss"]
 
@@ -34,7 +35,11 @@ _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[keys]
 
 
 def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False) -> Export:
-    """Write codes as an ``IndexBinaryFlat`` of faiss with ids, an ``IndexBinaryIDMap2``.
+    """Write codes as a binary index of faiss.
+
+    It is an ``IndexBinaryFlat`` with ids, in an ``IndexBinaryIDMap2``; of an index of the grouped
+    kind an ``IndexBinaryIVF`` with the same groups, which visits as many: ``nprobe`` of it says
+    how many. It finds groups by the codes of their centres.
 
     Ids of faiss are numbers. Where those of the index are strings, faiss gets the numbers of rows,
     and ``PATH.ids.json`` has the ids as a list in that order. A linear hasher is written as
@@ -61,9 +66,7 @@ def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False)
     strings = ids_path(out, rows)
     planes = [out.with_name(f"{out.name}.transform")] if _is_linear(rows.hasher) else []
     check_free([out, *strings, *planes], force=force)
-    made = faiss.IndexBinaryIDMap2(faiss.IndexBinaryFlat(8 * rows.width))
-    for part in rows.parts():
-        made.add_with_ids(part.codes, keys_of(part))
+    made = _index_of(faiss, rows)
     write_ids(strings, rows)
     for place in planes:
         with replacing(place) as file:
@@ -75,6 +78,24 @@ def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False)
     query = _QUERY.format(path=str(out), codes=by)
     query += "".join(_STRINGS.format(path=str(place)) for place in strings)
     return Export(len(rows), (out, *strings, *planes), query)
+
+
+def _index_of(faiss: Any, rows: Snapshot) -> Any:
+    n_bits, labels = 8 * rows.width, rows.labels
+    if not isinstance(rows.kind, Grouped) or labels is None:
+        flat = faiss.IndexBinaryIDMap2(faiss.IndexBinaryFlat(n_bits))
+        for part in rows.parts():
+            flat.add_with_ids(part.codes, keys_of(part))
+        return flat
+    centers = rows.kind.centers
+    groups = faiss.IndexBinaryFlat(n_bits)
+    groups.add(rows.hasher.transform(centers.centers + centers.shift))
+    made = faiss.IndexBinaryIVF(groups, n_bits, len(centers))
+    made.is_trained, made.nprobe = True, rows.kind.n_probes(rows.probes)
+    for part in rows.parts():
+        arrays = part.codes, keys_of(part), labels[part.start : part.start + len(part.ids)]
+        made.add_core(len(part.ids), *map(faiss.swig_ptr, arrays))
+    return made
 
 
 def faiss_transform(hasher: Hasher) -> Any:

@@ -95,6 +95,7 @@ class Snapshot:
         self.hasher, self.metric = state.sketch.hasher, state.metric
         self.n_bits, self.n_features = state.sketch.n_bits, state.sketch.n_features
         self.width = bytes_for(self.n_bits)
+        self.kind, self.probes = state.kind, state.settings.probes
         self.has_strings = state.id_type == "string"
         self.has_vectors = vectors
         self.columns = state.payload if payload and state.payload is not None else ()
@@ -119,6 +120,12 @@ class Snapshot:
     def ids(self) -> NDArray[Any]:
         """Of all rows, rising: int64 (n,), or strings in an array of objects."""
         return public_ids(self._rows.ids[self._order])
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The group of each row, int64 (n,); None where the kind has no groups."""
+        labels = self._rows.labels
+        return None if labels is None else labels[self._order].astype(np.int64)
 
     @property
     def names(self) -> list[str]:
