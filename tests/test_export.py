@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def test_vectors(tmp_path: Path, target: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("target", WITH_PAYLOAD)
 def test_columns_with_names_of_ours(tmp_path: Path, target: str) -> None:
+    needs("pyarrow")
     rows = [{"id": at, "Code": "c", "payload_id": "p", "a \"b\" 'c'": 1.5} for at in range(N)]
     index = build(13, payload=rows)
     found = asked(target, index, tmp_path / "out", vectors=True)
@@ -332,7 +334,7 @@ def test_vectors_that_are_not_kept(tmp_path: Path) -> None:
 @every_target
 def test_a_missing_package(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"parquet": "pyarrow.parquet", "usearch": "usearch.index"}.get(target, ASK[target][0])
-    monkeypatch.setitem(__import__("sys").modules, package, None)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r"pip install densehash\[(export|payload)\]"):
         export(build(), target, tmp_path / "out")
     assert not [*tmp_path.iterdir()]

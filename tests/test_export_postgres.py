@@ -1,6 +1,7 @@
 """The SQL file for pgvector, run by psql in a real PostgreSQL."""
 
 import datetime as dt
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from export_cases import N, Postgres, Q, X, ask_postgres, build, expected, needs, payload, texts
 
-from densehash import Index, InputError
+from densehash import Index, InputError, MissingExtraError
 from densehash.export import export
 
 
@@ -137,6 +138,13 @@ def test_a_table_that_is_there_stays(server: Postgres, tmp_path: Path) -> None:
         assert 'relation "items" already exists' in done.stderr
         assert database.execute("SELECT * FROM items").fetchall() == []
         database.execute("DROP TABLE items")
+
+
+def test_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pyarrow is needed .* densehash\[export\]"):
+        export(build(13), "pgvector", tmp_path / "items.sql")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_postgres_has_not(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def _export(
     The index is one of codes (build --sketch codes). What was written, and how the other system is
     asked, is printed. docs/export.md has an example of each.
     """
-    from densehash.export import export
+    from densehash.export import TARGETS, export
     from densehash.index import Index
 
     done = export(Index.open(index), to, out, vectors=vectors, force=force)
@@ -53,5 +53,6 @@ def _export(
         paths = [str(path) for path in done.paths]
         typer.echo(json.dumps({"rows": done.n_rows, "paths": paths, "query": done.query}, indent=2))
         return
-    facts([("rows", f"{done.n_rows:,}"), *(("written", str(path)) for path in done.paths)])
+    places = [("written", str(path)) for path in done.paths]
+    facts([("what", TARGETS[to].about), ("rows", f"{done.n_rows:,}"), *places])
     say(f"\n{done.query}".rstrip())

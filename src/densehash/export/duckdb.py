@@ -11,7 +11,7 @@ import numpy as np
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing, write_file
 from densehash.export.rows import Export, Snapshot, bit_strings, check_free
-from densehash.export.sql import quoted
+from densehash.export.sql import as_float32, quoted
 from densehash.index import Index
 from densehash.index.columns import arrow
 
@@ -107,5 +107,5 @@ def _with_bits(pa: Any, table: Any, n_bits: int) -> Any:
     table = table.set_column(at, "code", pa.array(bit_strings(codes, n_bits), pa.string()))
     for at, field in enumerate(table.schema):
         if field.type == pa.float16():
-            table = table.set_column(at, field.name, table[at].cast(pa.float32()))
+            table = table.set_column(at, field.name, as_float32(table[at]))
     return table

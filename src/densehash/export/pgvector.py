@@ -10,10 +10,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.datasets.reading import import_extra
 from densehash.disk import replacing, write
 from densehash.errors import InputError
 from densehash.export.rows import Export, Part, Snapshot, bit_strings, check_free
-from densehash.export.sql import iso_times, quoted
+from densehash.export.sql import as_float32, iso_times, quoted
 from densehash.index import Index
 from densehash.index.columns import arrow
 
@@ -103,6 +104,7 @@ def to_pgvector(
     4
     """
     out = Path(path)
+    import_extra("pyarrow", "export")
     rows = Snapshot(index, vectors=vectors)
     table = _name(out.stem, "the name of the file")
     columns = _columns(rows)
@@ -177,7 +179,7 @@ def _text(pa: Any, column: Any, name: str, kind: str) -> Any:
     elif kind.startswith("timestamp"):
         return iso_times(column)
     elif kind == "float16":
-        column = column.cast(pa.float32())
+        column = as_float32(column)
     if kind not in ("string", "list of strings"):
         return column.cast(pa.string())
     if pa.compute.any(pa.compute.match_substring(column, "\0")).as_py():

@@ -1,4 +1,4 @@
-"""Names and times as SQL takes them."""
+"""Names and values as SQL takes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from densehash.errors import InputError
 from densehash.index.columns import arrow
 
-__all__ = ["iso_times", "quoted"]
+__all__ = ["as_float32", "iso_times", "quoted"]
 
 
 def quoted(name: str) -> str:
@@ -21,6 +21,20 @@ def quoted(name: str) -> str:
     if not name.isprintable():
         raise InputError(f"SQL gets names of printable characters, got {name!r}")
     return '"' + name.replace('"', '""') + '"'
+
+
+def as_float32(column: Any) -> Any:
+    """float16 of Arrow as float32, which old versions of pyarrow do not cast.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_float32(arrow().array([np.float16(0.5), None], arrow().float16())).to_pylist()
+    [0.5, None]
+    """
+    pa = arrow()
+    values = [None if value is None else float(value) for value in column.to_pylist()]
+    return pa.array(values, pa.float32())
 
 
 def iso_times(column: Any) -> Any:
