@@ -74,11 +74,11 @@ def to_duckdb(
     query = (_BY_VECTOR if vectors else _BY_CODE).format(
         n_bits=rows.n_bits, n_features=rows.n_features, distance=_DISTANCES[rows.metric]
     )
-    write_file(beside, query.encode())
     with replacing(out) as part:
         part.unlink()  # DuckDB makes the file itself
         with duckdb.connect(str(part)) as database:
             _fill(database, rows)
+    write_file(beside, query.encode())
     return Export(len(rows), (out, beside), query)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from densehash.datasets.reading import import_extra
 from densehash.disk import is_there, writing
 from densehash.errors import FileError, InputError
-from densehash.export.rows import Export, Snapshot
+from densehash.export.rows import Export, Snapshot, check_free
 from densehash.index import Index
 from densehash.index.columns import arrow
 
@@ -39,7 +40,7 @@ def to_lance(
     Parameters
     ----------
     index : of codes
-    path : the folder
+    path : the folder; it appears when it is whole
     vectors : whether vectors are written, too, as fixed-size lists of float32
     force : whether a dataset that is there gets a new version with these rows instead
 
@@ -63,12 +64,14 @@ def to_lance(
             )
     is_dataset = _check_free(out, force=force)
     batches = (batch for table in rows.tables() for batch in table.to_batches())
+    reader = pa.RecordBatchReader.from_batches(rows.schema(), batches)
     with writing(out):
-        lance.write_dataset(
-            pa.RecordBatchReader.from_batches(rows.schema(), batches),
-            str(out),
-            mode="overwrite" if is_dataset else "create",
-        )
+        if is_dataset:  # which stays what it is until the new version is whole
+            lance.write_dataset(reader, str(out), mode="overwrite")
+        else:
+            with TemporaryDirectory(prefix=".densehash-", dir=out.absolute().parent) as folder:
+                lance.write_dataset(reader, str(Path(folder, "part")))
+                Path(folder, "part").rename(out)
     return Export(len(rows), (out,), _QUERY.format(path=str(out)))
 
 
@@ -76,6 +79,7 @@ def _check_free(out: Path, *, force: bool) -> bool:
     """Refuse to replace anything but a dataset; whether there is one."""
     with writing(out):
         if not is_there(out):
+            check_free([out], force=force)
             return False
     if not (out / "_versions").is_dir():
         raise FileError(f"{out} is there and no dataset of Lance: choose another folder")
