@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(call beside_types,$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow")
+
+test-export: $(VENV)/.installed-test-export ## exports, each in the other system itself, PostgreSQL included
+	$(BIN)/python -m pytest -q tests/test_export.py tests/test_export_postgres.py src/densehash/export
 
 # About half an hour on two cores; docs/reliability.md says what it tries.
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long

@@ -1,6 +1,7 @@
 """Files and examples that need an extra are left out where it is not installed."""
 
 from importlib.util import find_spec
+from sqlite3 import Connection
 
 import pytest
 
@@ -10,6 +11,16 @@ if not find_spec("dask"):
 if not find_spec("pyarrow"):
     files = ("columns", "fetching", "given", "matching", "payload")
     collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]
+# By the file of an export, the package that its example needs.
+exports = {"faiss": "faiss", "usearch": "usearch", "lance": "lance", "duckdb": "duckdb"}
+exports |= dict.fromkeys(("parquet", "pgvector", "sql"), "pyarrow")
+for name, package in exports.items():
+    if not find_spec(package):
+        collect_ignore_glob.append(f"src/densehash/export/{name}.py")
+if not find_spec("sqlite_vec") or not (
+    hasattr(Connection, "enable_load_extension") or find_spec("sqlean")
+):
+    collect_ignore_glob.append("src/densehash/export/sqlite_vec.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

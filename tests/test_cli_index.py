@@ -25,7 +25,7 @@ from densehash.datasets import write_vectors
 from densehash.index import Index
 from densehash.store.manifest import MANIFEST
 
-COMMANDS = ("add", "build", "compact", "info", "remove", "search", "tune", "verify")
+COMMANDS = ("add", "build", "compact", "export", "info", "remove", "search", "tune", "verify")
 N = 200
 
 X: NDArray[np.float32] = mixture(N + 20, 8).astype(np.float32)

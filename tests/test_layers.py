@@ -49,10 +49,21 @@ ROOMS = {
         *("checks", "datasets", "disk", "errors", "hashers", "index", "locks", "rows", "source"),
         *("store", "truth"),
     },
+    "export": {"bits", "checks", "datasets", "disk", "errors", "hashers", "index"},
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
         *("__init__", "bits", "checks", "datasets", "demo", "disk", "distributed", "errors"),
-        *("hamming", "hashers", "index", "paper", "progress", "report", "source", "store"),
+        *(
+            "export",
+            "hamming",
+            "hashers",
+            "index",
+            "paper",
+            "progress",
+            "report",
+            "source",
+            "store",
+        ),
     },
     "__init__": {"bits", "errors", "hamming", "hashers", "index"},
 }

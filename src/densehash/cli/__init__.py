@@ -6,6 +6,7 @@ from densehash.cli import (  # noqa: F401  importing subcommands adds them to th
     compare,
     demo,
     encode,
+    export,
     fetch,
     fit,
     info,

@@ -1,0 +1,58 @@
+"""``densehash export``: codes, ids and payload for other systems."""
+
+# What a command needs is imported when it runs: `densehash --help` needs none of it.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from densehash.cli.app import app, examples
+from densehash.cli.arguments import AsJson, IndexPath
+from densehash.cli.text import facts, say
+
+__all__: list[str] = []
+
+
+@app.command(
+    "export",
+    epilog=examples(
+        "densehash export photos.dh --to faiss -o photos.faiss",
+        "densehash export photos.dh --to duckdb -o photos.duckdb --vectors",
+        "densehash export photos.dh --to pgvector -o photos.sql --force",
+    ),
+)
+def _export(
+    index: IndexPath,
+    to: Annotated[
+        str,
+        typer.Option(help="faiss, usearch, parquet, lance, duckdb, sqlite-vec or pgvector."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file, or for lance the folder.")],
+    vectors: Annotated[
+        bool,
+        typer.Option("--vectors", help="Export vectors, too; faiss and usearch get codes alone."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the codes, ids and payload of an index for another system, by rising ids.
+
+    The index is one of codes (build --sketch codes). What was written, and how the other system is
+    asked, is printed. docs/export.md has an example of each.
+    """
+    from densehash.export import TARGETS, export
+    from densehash.index import Index
+
+    done = export(Index.open(index), to, out, vectors=vectors, force=force)
+    if as_json:
+        paths = [str(path) for path in done.paths]
+        typer.echo(json.dumps({"rows": done.n_rows, "paths": paths, "query": done.query}, indent=2))
+        return
+    places = [("written", str(path)) for path in done.paths]
+    facts([("what", TARGETS[to].about), ("rows", f"{done.n_rows:,}"), *places])
+    say(f"\n{done.query}".rstrip())

@@ -1,0 +1,283 @@
+"""What leaves an index: ids, codes, vectors and payload, in the order of ids, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.bits import bytes_for, unpack
+from densehash.checks import VectorsLike, check_vectors
+from densehash.disk import is_there, writing
+from densehash.errors import FileError, InputError
+from densehash.index import Index
+from densehash.index.building import as_hashed
+from densehash.index.columns import arrow, schema_of
+from densehash.index.ids import no_ids, public_ids
+from densehash.index.payload import PayloadRows
+from densehash.index.segment import Rowset, joined
+from densehash.index.sketches import Codes
+
+__all__ = ["Export", "Part", "Snapshot", "bit_strings", "check_free", "codes_of"]
+
+OWN = ("id", "code", "vector")
+"""Names of the columns that are not the payload's."""
+
+_PART_ROWS = 16_384
+
+
+class Export(NamedTuple):
+    """What was written.
+
+    Attributes
+    ----------
+    n_rows : how many rows
+    paths : files or folders, the one that was asked for first
+    query : an example of how to ask the other system
+    """
+
+    n_rows: int
+    paths: tuple[Path, ...]
+    query: str
+
+
+class Part(NamedTuple):
+    """Some rows.
+
+    Attributes
+    ----------
+    start : the number of the first
+    ids : int64 (m,), or strings in an array of objects
+    codes : uint8 (m, width)
+    vectors : float32 (m, d); None where they are not exported
+    payload : pyarrow Table of m rows; None where it is not exported
+    """
+
+    start: int
+    ids: NDArray[Any]
+    codes: NDArray[np.uint8]
+    vectors: NDArray[np.float32] | None
+    payload: Any
+
+
+class Snapshot:
+    """The rows of an index at one moment. Files that are read are compared with their checksums.
+
+    Parameters
+    ----------
+    index : of codes
+    vectors : whether vectors are exported
+    payload : whether the payload is exported, where there is one
+
+    Examples
+    --------
+    >>> index = Index.build(np.eye(4), ids=[7, 5, 3, 9], sketch="codes", n_bits=12, random_state=0)
+    >>> [(part.ids.tolist(), part.codes.shape) for part in Snapshot(index).parts()]
+    [([3, 5, 7, 9], (4, 2))]
+    """
+
+    def __init__(self, index: Index, *, vectors: bool = False, payload: bool = True) -> None:
+        state = index._state
+        if not isinstance(state.sketch, Codes):
+            raise InputError(
+                f"this index keeps {state.sketch.name}, and only codes can be exported: build it "
+                "with sketch='codes' (--sketch codes), or with a hasher"
+            )
+        if vectors and state.vector_type is None:
+            raise InputError(
+                "this index keeps no vectors: export codes alone, or build it with "
+                "keep_vectors=True"
+            )
+        self.hasher, self.metric = state.sketch.hasher, state.metric
+        self.n_bits, self.n_features = state.sketch.n_bits, state.sketch.n_features
+        self.width = bytes_for(self.n_bits)
+        self.kind, self.probes = state.kind, state.settings.probes
+        self.has_strings = state.id_type == "string"
+        self.has_vectors = vectors
+        self.columns = state.payload if payload and state.payload is not None else ()
+        # What is not exported is not read.
+        left_out: dict[str, Any] = {} if vectors else {"vectors": None}
+        left_out |= {} if self.columns else {"payload": None}
+        parts = [state.rows_of(replace(s, **left_out)) for s in state.segments if s.n_live]
+        none = Rowset(
+            no_ids(state.id_type),
+            {"codes": np.empty((0, self.width), np.uint8)},
+            np.empty((0, self.n_features), np.float32) if vectors else None,
+            None,
+            PayloadRows([], self.columns) if self.columns else None,
+        )
+        self._rows = joined(parts) if parts else none
+        self._order = np.argsort(self._rows.ids, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """Of all rows, rising: int64 (n,), or strings in an array of objects."""
+        return public_ids(self._rows.ids[self._order])
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The group of each row, int64 (n,); None where the kind has no groups."""
+        labels = self._rows.labels
+        return None if labels is None else labels[self._order].astype(np.int64)
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of the payload are called: one named as ours gets a prefix."""
+        taken = {name.lower() for name, _ in self.columns}
+        found = []
+        for name, _ in self.columns:
+            called = name
+            while called.lower() in OWN or (called != name and called.lower() in taken):
+                called = f"payload_{called}"
+            found.append(called)
+        return found
+
+    def check_names(self, system: str) -> list[str]:
+        """The same, for a system that takes large and small letters of names for the same."""
+        seen: dict[str, str] = {}
+        for name in self.names:
+            other = seen.setdefault(name.lower(), name)
+            if other != name:
+                raise InputError(
+                    f"{system} takes the columns {other!r} and {name!r} of the payload for one: "
+                    "export to parquet or pgvector, which tell them apart"
+                )
+        return self.names
+
+    def parts(self) -> Iterator[Part]:
+        """All rows, some at a time."""
+        codes, vectors, payload = self._rows.columns["codes"], self._rows.vectors, self._payload
+        for start in range(0, len(self), _PART_ROWS):
+            some = self._order[start : start + _PART_ROWS]
+            yield Part(
+                start,
+                public_ids(self._rows.ids[some]),
+                np.ascontiguousarray(codes[some]),
+                None if vectors is None else np.ascontiguousarray(vectors[some], np.float32),
+                None if payload is None else payload.take(some).table(),
+            )
+
+    @property
+    def _payload(self) -> PayloadRows | None:
+        return self._rows.payload if self.columns else None
+
+    def schema(self) -> Any:
+        """Of :meth:`tables`: id, code, vector where it is exported, and the payload."""
+        pa = arrow()
+        fields = [
+            pa.field("id", pa.string() if self.has_strings else pa.int64(), nullable=False),
+            pa.field("code", pa.binary(self.width), nullable=False),
+        ]
+        if self.has_vectors:
+            number = pa.field("item", pa.float32())
+            fields.append(pa.field("vector", pa.list_(number, self.n_features), nullable=False))
+        payload = schema_of(self.columns) if self.columns else ()
+        fields += [kept.with_name(name) for kept, name in zip(payload, self.names, strict=True)]
+        about = {
+            "densehash.bits": str(self.n_bits),
+            "densehash.bit_order": "little",
+            "densehash.hasher": type(self.hasher).__name__,
+            "densehash.metric": self.metric,
+        }
+        return pa.schema(fields, about)
+
+    def tables(self) -> Iterator[Any]:
+        """All rows as pyarrow Tables, some at a time."""
+        pa = arrow()
+        schema = self.schema()
+        for part in self.parts():
+            columns = [
+                pa.array(part.ids, schema.field("id").type),
+                _binary(pa, part.codes),
+            ]
+            if part.vectors is not None:
+                columns.append(
+                    pa.FixedSizeListArray.from_arrays(
+                        pa.array(part.vectors.reshape(-1)), type=schema.field("vector").type
+                    )
+                )
+            columns += [] if part.payload is None else part.payload.columns
+            yield pa.Table.from_arrays(columns, schema=schema)
+
+
+def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(codes.shape[1]), len(codes), [None, pa.py_buffer(codes)]
+    )
+
+
+def codes_of(index: Index, Q: VectorsLike) -> NDArray[np.uint8]:
+    """Codes of queries, to be compared with codes that were exported.
+
+    They are made as the index makes them: by cosine, queries are scaled to length one first.
+
+    Parameters
+    ----------
+    index : of codes
+    Q : real array of shape (q, d); finite
+
+    Returns
+    -------
+    uint8 array of shape (q, ceil(n_bits / 8)), little bit order
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((50, 4))
+    >>> index = Index.build(X, sketch="codes", n_bits=13, random_state=0)
+    >>> codes_of(index, X[:3]).shape
+    (3, 2)
+    """
+    return index.hasher.transform(as_hashed(check_vectors(Q, "Q"), index.metric))
+
+
+def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
+    """Codes as texts of zeros and ones, as ``BIT`` of DuckDB and PostgreSQL takes them.
+
+    Parameters
+    ----------
+    codes : uint8 array of shape (n, ceil(n_bits / 8)), little bit order
+    n_bits : from 1 to 4096
+
+    Returns
+    -------
+    n texts; bit i of a code is character i of its text
+
+    Examples
+    --------
+    >>> bit_strings(np.array([[5, 1]], dtype=np.uint8), 9)
+    ['101000001']
+    """
+    signs = unpack(codes, n_bits).view(np.uint8) + np.uint8(ord("0"))
+    return [row.tobytes().decode("ascii") for row in signs]
+
+
+def check_free(paths: Sequence[Path], *, force: bool) -> None:
+    """Refuse, before any work is done, to replace files.
+
+    Parameters
+    ----------
+    paths : all that will be written
+    force : whether files that are there are replaced
+
+    Examples
+    --------
+    >>> check_free([Path("no-such-file")], force=False)
+    """
+    for path in paths:
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise FileError(f"{folder} is no folder, so {path} cannot be made in it")
+        with writing(path):
+            if not is_there(path):
+                continue
+        if path.is_dir():
+            raise FileError(f"{path} is a directory, expected a file or nothing")
+        if not force:
+            raise FileError(f"{path} exists already: force=True (--force) replaces it")

@@ -1,0 +1,62 @@
+"""usearch: codes as an index of single bits (b1) by Hamming distance."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from densehash.datasets.reading import import_extra
+from densehash.disk import replacing
+from densehash.export.numbers import ids_path, keys_of, write_ids
+from densehash.export.rows import Export, Snapshot, check_free
+from densehash.index import Index
+
+__all__ = ["to_usearch"]
+
+_QUERY = """\
+from usearch.index import Index
+
+codes = densehash.export.codes_of(densehash.Index.open(...), Q)
+matches = Index.restore({path!r}).search(codes, 10)
+matches.keys, matches.distances
+"""
+_STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[matches.keys]\n"
+
+
+def to_usearch(index: Index, path: str | os.PathLike[str], *, force: bool = False) -> Export:
+    """Write codes as an index of usearch: ``metric="hamming"``, ``dtype="b1"``.
+
+    usearch makes a graph of the codes, whose searches are approximate; ``exact=True`` of its search
+    is not. Keys of usearch are numbers. Where ids are strings, it gets the numbers of rows, and
+    ``PATH.ids.json`` has the ids as a list in that order. Codes have whole bytes there.
+
+    Parameters
+    ----------
+    index : of codes; usearch gets neither vectors nor payload
+    path : the file, for ``usearch.index.Index.restore``; it appears when it is whole
+    force : whether files that are there are replaced
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     to_usearch(index, Path(folder, "codes.usearch")).n_rows
+    4
+    """
+    out = Path(path)
+    usearch = import_extra("usearch.index", "export")
+    rows = Snapshot(index, payload=False)
+    strings = ids_path(out, rows)
+    check_free([out, *strings], force=force)
+    made = usearch.Index(ndim=8 * rows.width, metric="hamming", dtype="b1")
+    for part in rows.parts():
+        made.add(keys_of(part).astype(np.uint64), part.codes)
+    write_ids(strings, rows)
+    with replacing(out) as file:
+        made.save(str(file))
+    query = _QUERY.format(path=str(out))
+    query += "".join(_STRINGS.format(path=str(place)) for place in strings)
+    return Export(len(rows), (out, *strings), query)

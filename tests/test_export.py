@@ -1,0 +1,456 @@
+"""Exports, each asked in the other system itself: the same rows, at the same Hamming distances."""
+
+import datetime as dt
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from export_cases import ASK, Answer, N, Q, X, build, expected, needs, opened_sqlite, payload, texts
+from index_cases import hasher as shared_hasher
+from test_cli_index import bad, good
+
+import densehash.export
+from densehash import AGH, ITQ, Index, InputError, hamming
+from densehash.errors import FileError, MissingExtraError
+from densehash.export import TARGETS, bit_strings, codes_of, export
+from densehash.export.rows import Part, Snapshot
+from densehash.index.kinds import Grouped
+
+Capture = pytest.CaptureFixture[str]
+HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
+WITH_PAYLOAD = ("parquet", "lance", "duckdb", "sqlite-vec")
+every_target = pytest.mark.parametrize("target", ASK)
+
+
+def asked(target: str, index: Index, path: Path, **options: Any) -> Answer:
+    """What the other system says of an export."""
+    package, ask = ASK[target]
+    needs(package, *(["pyarrow"] if target not in ("faiss", "usearch", "sqlite-vec") else []))
+    done = export(index, target, path, **options)
+    assert done.n_rows == len(index)
+    assert done.paths[0] == path
+    assert all(place.exists() for place in done.paths)
+    assert {place.name for place in path.parent.iterdir()} == {place.name for place in done.paths}
+    return ask(path, index)
+
+
+# --- rows and distances -------------------------------------------------------------------
+
+
+@every_target
+@pytest.mark.parametrize("n_bits", [1, 13, 64, 100])
+def test_distances_are_the_same(tmp_path: Path, target: str, n_bits: int) -> None:
+    index = build(n_bits)
+    found = asked(target, index, tmp_path / "out")
+    assert found.ids == index.ids.tolist()
+    assert found.distances == expected(index).tolist()
+
+
+@every_target
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"id_type": "string"},
+        {"kind": "grouped", "n_groups": 5},
+        {"kind": "multi"},
+        {"metric": "cosine"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_ids_kinds_and_metrics(tmp_path: Path, target: str, options: dict[str, Any]) -> None:
+    index = build(40, **options)
+    found = asked(target, index, tmp_path / "out")
+    assert found.ids == index.ids.tolist()
+    assert found.distances == expected(index).tolist()
+
+
+@every_target
+def test_an_index_without_rows(tmp_path: Path, target: str) -> None:
+    needs(ASK[target][0])
+    index = build(13)
+    index.remove(index.ids)
+    assert export(index, target, tmp_path / "out").n_rows == 0
+
+
+@every_target
+def test_more_rows_than_a_part(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("densehash.export.rows._PART_ROWS", 9)
+    index = build(13, id_type="string")
+    found = asked(target, index, tmp_path / "out")
+    assert found.ids == index.ids.tolist()
+    assert found.distances == expected(index).tolist()
+
+
+def test_largest_ids(tmp_path: Path) -> None:
+    ids = np.array([2**63 - 1, 0, 2**40])
+    index = Index.build(X[:3], ids=ids, hasher="lsh", n_bits=13, random_state=0)
+    for target, (package, _) in ASK.items():
+        if importlib.util.find_spec(package):
+            (folder := tmp_path / target).mkdir()
+            assert asked(target, index, folder / "out").ids == sorted(ids.tolist())
+
+
+# --- payload and vectors ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", WITH_PAYLOAD)
+def test_payloads_of_all_types(tmp_path: Path, target: str) -> None:
+    index = build(13, payload=payload())
+    found = asked(target, index, tmp_path / "out").payload
+    assert found is not None
+    rows = index.payload(index.ids).to_pylist()
+    if target == "sqlite-vec":
+        rows = [{name: in_sqlite(name, value) for name, value in row.items()} for row in rows]
+    assert found == rows
+
+
+def in_sqlite(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text[:-3]}Z" if name == "zoned" else text
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+@pytest.mark.parametrize("target", WITH_PAYLOAD)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_vectors(tmp_path: Path, target: str, dtype: str) -> None:
+    rows = (X * 10).round().clip(0, 255).astype(dtype)
+    index = Index.build(rows, hasher="lsh", n_bits=13, random_state=0)
+    package, ask = ASK[target]
+    needs(package, "pyarrow")
+    export(index, target, tmp_path / "out", vectors=True)
+    assert ask(tmp_path / "out", index).vectors == rows.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("target", WITH_PAYLOAD)
+def test_columns_with_names_of_ours(tmp_path: Path, target: str) -> None:
+    needs("pyarrow")
+    rows = [{"id": at, "Code": "c", "payload_id": "p", "a \"b\" 'c'": 1.5} for at in range(N)]
+    index = build(13, payload=rows)
+    found = asked(target, index, tmp_path / "out", vectors=True)
+    assert found.payload is not None
+    names = ["payload_payload_id", "payload_Code", "payload_id", "a \"b\" 'c'"]
+    assert [*found.payload[0]] == names
+    assert found.ids == index.ids.tolist()
+
+
+@pytest.mark.parametrize("target", ["duckdb", "sqlite-vec"])
+def test_names_that_differ_in_capitals_are_refused(tmp_path: Path, target: str) -> None:
+    needs(ASK[target][0])
+    needs("pyarrow")
+    index = build(13, payload=[{"Title": "a", "title": "b"}] * N)
+    with pytest.raises(InputError, match="'Title' and 'title' .* for one: export to parquet"):
+        export(index, target, tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_sqlite_has_no_larger_numbers(tmp_path: Path) -> None:
+    needs("sqlite_vec", "pyarrow")
+    import pyarrow as pa
+
+    counts = pa.table({"count": pa.array([2**63] * N, pa.uint64())})
+    index = Index.build(X[:N], hasher="lsh", n_bits=13, payload=counts)
+    with pytest.raises(InputError, match="'count' has numbers above"):
+        export(index, "sqlite-vec", tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_lance_has_no_dots(tmp_path: Path) -> None:
+    needs("lance", "pyarrow")
+    index = build(13, payload=[{"a.b": 1}] * N)
+    with pytest.raises(InputError, match="'a.b': export to parquet"):
+        export(index, "lance", tmp_path / "out")
+
+
+def test_half_floats(tmp_path: Path) -> None:
+    needs("duckdb", "pyarrow")
+    import pyarrow as pa
+
+    halves = pa.table({"half": pa.array(np.arange(N, dtype=np.float16))})
+    index = Index.build(X[:N], hasher="lsh", n_bits=13, payload=halves, random_state=0)
+    for target in ("parquet", "duckdb"):
+        (folder := tmp_path / target).mkdir()
+        found = asked(target, index, folder / "out").payload
+        assert found == [{"half": float(at)} for at in range(N)]
+
+
+# --- the queries that are printed ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_the_query_for_duckdb(tmp_path: Path, metric: str, vectors: bool) -> None:
+    needs("duckdb", "pyarrow")
+    import duckdb
+
+    index = build(100, metric=metric)
+    done = export(index, "duckdb", tmp_path / "out.duckdb", vectors=vectors)
+    assert (tmp_path / "out.duckdb.sql").read_text("utf-8") == done.query
+    values: dict[str, Any] = {"code": texts(index)[0]}
+    if vectors:
+        values["vector"] = Q[0].tolist()
+    with duckdb.connect(str(tmp_path / "out.duckdb")) as database:
+        found = database.execute(done.query, values).fetchall()
+    check_answer(found, index, vectors=vectors)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_the_query_for_sqlite(tmp_path: Path, metric: str, vectors: bool) -> None:
+    needs("sqlite_vec")
+    index = build(100, metric=metric)
+    done = export(index, "sqlite-vec", tmp_path / "out", vectors=vectors)
+    code = codes_of(index, Q)[0].tobytes()
+    values = {"code": code, "vector": Q[0].tobytes()} if vectors else (code,)
+    with opened_sqlite(tmp_path / "out") as database:
+        found = database.execute(done.query, values).fetchall()
+    check_answer(found, index, vectors=vectors)
+
+
+def check_answer(found: list[tuple[Any, ...]], index: Index, *, vectors: bool) -> None:
+    """The ten nearest rows, as a search of the index finds them."""
+    how: dict[str, Any] = {"rerank": "exact", "candidates": 100} if vectors else {"rerank": None}
+    hits = index.search(Q[:1], 10, **how)
+    np.testing.assert_allclose([row[1] for row in found], hits.distances[0], rtol=1e-4, atol=1e-5)
+    if vectors:  # hamming distances tie
+        assert [row[0] for row in found] == hits.ids[0].tolist()
+
+
+@pytest.mark.parametrize(
+    "target", [target for target in ASK if target in ("faiss", "usearch", "parquet", "lance")]
+)
+@pytest.mark.parametrize("id_type", ["int64", "string"])
+def test_the_queries_in_python(tmp_path: Path, target: str, id_type: str) -> None:
+    needs(ASK[target][0])
+    index = build(16, id_type=id_type)
+    index.save(tmp_path / "index.dh")
+    done = export(index, target, tmp_path / "out")
+    names: dict[str, Any] = {"densehash": densehash, "np": np, "json": json, "Path": Path}
+    names |= {"Q": Q, "index": index}
+    exec(done.query.replace("open(...)", f"open({str(tmp_path / 'index.dh')!r})"), names)
+    hits = index.search(Q, 10, rerank=None)
+    found = names["matches"].distances if target == "usearch" else names["distances"]
+    assert np.asarray(found).astype(int).tolist() == hits.distances.tolist()
+    if id_type == "string" and target in ("faiss", "usearch"):
+        assert set(names["ids"].reshape(-1)) <= set(index.ids)
+
+
+# --- faiss: the groups and the hasher -----------------------------------------------------
+
+
+@pytest.mark.parametrize("id_type", ["int64", "string"])
+def test_faiss_has_the_same_groups(tmp_path: Path, id_type: str) -> None:
+    needs("faiss")
+    import faiss
+
+    index = build(40, kind="grouped", n_groups=12, id_type=id_type)
+    export(index, "faiss", tmp_path / "out")
+    there: Any = faiss.read_index_binary(str(tmp_path / "out"))
+    kind, keys = index._state.kind, np.arange(len(index)) if id_type == "string" else index.ids
+    assert isinstance(kind, Grouped)
+    assert (there.nlist, there.nprobe) == (len(kind.centers), kind.n_probes(None))
+    labels = kind.labels(index.get(index.ids))
+    for group in range(there.nlist):
+        size = there.invlists.list_size(group)
+        found: Any = faiss.rev_swig_ptr(there.invlists.get_ids(group), size) if size else []
+        assert [*found] == keys[labels == group].tolist()
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_faiss_makes_the_codes_of_queries(tmp_path: Path, metric: str) -> None:
+    needs("faiss")
+    import faiss
+
+    index = build(100, metric=metric, hasher=ITQ(8, random_state=0))
+    paths = export(index, "faiss", tmp_path / "out").paths
+    transform = faiss.read_VectorTransform(str(paths[-1]))
+    asked = Q / np.linalg.norm(Q, axis=1, keepdims=True) if metric == "cosine" else Q
+    margins = transform.apply(np.ascontiguousarray(asked))
+    np.testing.assert_allclose(margins, index.hasher.project(asked), rtol=1e-3, atol=1e-4)
+    codes = np.packbits(margins >= 0, axis=1, bitorder="little")
+    assert codes.tolist() == codes_of(index, Q).tolist()
+
+
+def test_hashers_that_faiss_has_not(tmp_path: Path) -> None:
+    needs("faiss")
+    index = build(8, hasher=AGH(8, n_anchors=20, random_state=0))
+    with pytest.raises(InputError, match="AGH is not linear"):
+        densehash.export.faiss_transform(index.hasher)
+    done = export(index, "faiss", tmp_path / "out")
+    assert done.paths == (tmp_path / "out",)
+    assert "codes_of" in done.query
+    far = shared_hasher().__class__(8, random_state=0).fit(X.astype(np.float64) + 1e7)
+    with pytest.raises(InputError, match="float64"):
+        densehash.export.faiss_transform(far)
+
+
+# --- mistakes -----------------------------------------------------------------------------
+
+
+def test_bit_i_is_character_i() -> None:
+    bits = np.random.default_rng(0).integers(0, 2, (5, 13))
+    assert bit_strings(densehash.pack(bits), 13) == ["".join(map(str, row)) for row in bits]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_index_of_signs_has_no_codes(tmp_path: Path, target: str) -> None:
+    needs(ASK[target][0] if target in ASK else "pyarrow")
+    index = Index.build(X, random_state=0)
+    with pytest.raises(InputError, match="keeps signs, .* build it with sketch='codes'"):
+        export(index, target, tmp_path / "out")
+
+
+def test_an_unknown_target(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="to must be 'faiss' or .* 'sqlite-vec' or 'pgvector', got 'excel'"
+    ):
+        export(build(), "excel", tmp_path / "out")
+    with pytest.raises(AttributeError, match="no attribute 'to_excel'"):
+        densehash.export.to_excel  # noqa: B018
+
+
+@pytest.mark.parametrize("target", [target for target in ASK if not TARGETS[target].takes_vectors])
+def test_targets_without_vectors(tmp_path: Path, target: str) -> None:
+    with pytest.raises(InputError, match=f"{target} gets codes alone"):
+        export(build(), target, tmp_path / "out", vectors=True)
+
+
+def test_vectors_that_are_not_kept(tmp_path: Path) -> None:
+    needs("pyarrow")
+    index = Index.build(X, hasher="lsh", n_bits=13, keep_vectors=False)
+    with pytest.raises(InputError, match="keeps no vectors"):
+        export(index, "parquet", tmp_path / "out", vectors=True)
+
+
+@every_target
+def test_a_missing_package(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"parquet": "pyarrow.parquet", "usearch": "usearch.index"}.get(target, ASK[target][0])
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"pip install densehash\[(export|payload)\]"):
+        export(build(), target, tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
+@every_target
+def test_what_is_there_stays(tmp_path: Path, target: str) -> None:
+    index = build(13, id_type="string")
+    before = asked(target, index, tmp_path / "out")
+    index.remove(index.ids[:1])
+    with pytest.raises(FileError, match="exists already: .*--force"):
+        export(index, target, tmp_path / "out")
+    assert ASK[target][1](tmp_path / "out", build(13, id_type="string")) == before
+    assert asked(target, index, tmp_path / "out", force=True).ids == index.ids.tolist()
+
+
+@every_target
+def test_an_error_on_the_way_leaves_nothing(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(ASK[target][0], "pyarrow")
+    monkeypatch.setattr("densehash.export.rows._PART_ROWS", 9)
+    index, parts = build(13, id_type="string"), Snapshot.parts
+
+    def failing(rows: Snapshot) -> Iterator[Part]:
+        for number, part in enumerate(parts(rows)):
+            if number == 3:
+                raise FileError("the disk is gone")
+            yield part
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "parts", failing)
+        with pytest.raises(FileError, match="the disk is gone"):
+            export(index, target, tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+    assert asked(target, index, tmp_path / "out").ids == index.ids.tolist()
+
+
+@every_target
+def test_folders_of_others_are_not_replaced(tmp_path: Path, target: str) -> None:
+    needs(ASK[target][0])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(FileError, match="is a directory|no dataset of Lance"):
+        export(build(), target, tmp_path / "out", force=True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+@every_target
+def test_no_folder_to_write_in(tmp_path: Path, target: str) -> None:
+    needs(ASK[target][0])
+    with pytest.raises(FileError, match="is no folder"):
+        export(build(), target, tmp_path / "none" / "out")
+
+
+def test_damage_is_not_exported(tmp_path: Path) -> None:
+    needs("faiss")
+    Index.build(X, hasher="lsh", n_bits=64, path=tmp_path / "index.dh")
+    (codes,) = (tmp_path / "index.dh").glob("*codes*")
+    data = bytearray(codes.read_bytes())
+    data[-1] ^= 1
+    codes.write_bytes(data)
+    with pytest.raises(FileError, match="damaged|checksum"):
+        export(Index.open(tmp_path / "index.dh"), "faiss", tmp_path / "out")
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def test_the_command(capsys: Capture, tmp_path: Path) -> None:
+    needs("faiss")
+    build(13).save(tmp_path / "a.dh")
+    out = good(capsys, "export", tmp_path / "a.dh", "--to", "faiss", "-o", tmp_path / "a.faiss")
+    assert "read_index_binary" in out
+    arguments = ("export", tmp_path / "a.dh", "--to", "faiss", "-o", tmp_path / "a.faiss")
+    assert "--force" in bad(capsys, *arguments)
+    said = json.loads(good(capsys, *arguments, "--force", "--json"))
+    assert said["rows"] == len(build(13))
+    assert said["paths"][0] == str(tmp_path / "a.faiss")
+
+
+def test_the_command_says_what_is_wrong(capsys: Capture, tmp_path: Path) -> None:
+    needs("pyarrow")
+    build(13).save(tmp_path / "a.dh")
+    Index.build(X, random_state=0).save(tmp_path / "signs.dh")
+    to = ("-o", tmp_path / "out", "--to")
+    assert "'sqlite-vec'" in bad(capsys, "export", tmp_path / "a.dh", *to, "excel")
+    assert "--sketch codes" in bad(capsys, "export", tmp_path / "signs.dh", *to, "pgvector")
+    assert "--vectors" in bad(capsys, "export", tmp_path / "a.dh", *to, "faiss", "--vectors")
+
+
+def test_help_names_every_target(capsys: Capture) -> None:
+    out = good(capsys, "export", "--help")
+    assert all(target in out for target in TARGETS)
+
+
+def test_hamming_is_what_is_compared() -> None:
+    index = build(13)
+    assert expected(index).shape == (len(Q), len(index))
+    assert hamming.distances(codes_of(index, Q), codes_of(index, Q)).diagonal().sum() == 0
+
+
+def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("faiss", "usearch", "pyarrow", "lance", "duckdb", "sqlite_vec")
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[1] / "docs" / "export.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(example, names)
+    assert names["asked"].tolist() == names["codes"].tolist()
+    for found in (names["ids"][0], [row[0] for row in names["ranked"]], names["matches"][0].keys):
+        assert found[0] == 0
+    assert names["nearest"][0] == (0, 0)
+    assert names["table"].column_names == ["id", "code", "vector", "year"]
+    assert len(names["same"]) == 100
+    for query in re.findall(r"```sql\n(.*?)```", text, re.S):
+        made = (tmp_path / "photos.duckdb.sql").read_text() + names["done"].query.replace('"', "")
+        assert query in made
