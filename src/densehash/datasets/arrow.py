@@ -240,12 +240,7 @@ class ArrowRows(PieceRows):
     """
 
     def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
-        with Reader(path) as file:
-            streamed = file.read(0, 4, "a signature") == _STREAM
-            if streamed:
-                _check_end(file)
-            else:
-                _check_frame(file, b"ARROW1", b"ARROW1")
+        streamed = _is_stream(path)
         pa = import_extra("pyarrow", "parquet")
         with _reading(path):
             mapped = pa.memory_map(str(path))
@@ -470,7 +465,7 @@ def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = Non
             file = _open_parquet_file(path)
             schema, read = file.schema_arrow, file.read
         else:
-            opened = _open_arrow_file(pa, path)
+            opened = _mapped(pa, path, streamed=_is_stream(path))
             schema, read = opened.schema, lambda columns: opened.read_all().select(columns)
         if names is None:
             vectors = _choose(pa, path, key, list(schema))
@@ -482,17 +477,6 @@ def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = Non
         table = read(columns=list(names))
         table.validate(full=True)  # it is read by whoever gets it
         return table
-
-
-def _open_arrow_file(pa: Any, path: Path) -> Any:
-    """What pyarrow makes of an Arrow file or stream, mapped, if it is whole."""
-    with Reader(path) as file:
-        streamed = file.read(0, 4, "a signature") == _STREAM
-        if streamed:
-            _check_end(file)
-        else:
-            _check_frame(file, b"ARROW1", b"ARROW1")
-    return (pa.ipc.open_stream if streamed else pa.ipc.open_file)(pa.memory_map(str(path)))
 
 
 def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
@@ -729,16 +713,25 @@ def _by_name(batch: Any, names: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def _arrow_reader(path: Path) -> Iterator[Any]:
+    streamed = _is_stream(path)
+    pa = import_extra("pyarrow", "parquet")
+    with _reading(path):
+        yield _mapped(pa, path, streamed=streamed)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether an Arrow file is a stream; an error if it is not whole."""
     with Reader(path) as file:
         streamed = file.read(0, 4, "a signature") == _STREAM
         if streamed:
             _check_end(file)
         else:
             _check_frame(file, b"ARROW1", b"ARROW1")
-    pa = import_extra("pyarrow", "parquet")
-    with _reading(path):
-        mapped = pa.memory_map(str(path))
-        yield (pa.ipc.open_stream if streamed else pa.ipc.open_file)(mapped)
+    return streamed
+
+
+def _mapped(pa: Any, path: Path, *, streamed: bool) -> Any:
+    return (pa.ipc.open_stream if streamed else pa.ipc.open_file)(pa.memory_map(str(path)))
 
 
 def _storage(kind: Any) -> Any:
