@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from store_cases import assert_equal, entries, files_of, rows, small
+from store_cases import assert_equal, entries, files_of, rows, signed, small
 
 from densehash import disk
 from densehash.errors import FileError, InputError
@@ -306,6 +307,32 @@ def test_what_is_checked_is_not_a_map(tmp_path: Path) -> None:
     assert store.content["small"].tobytes() == rows(9).tobytes()
     with pytest.raises(FileError, match="small.npy is damaged: its checksum"):
         Store.open(tmp_path / "a")
+
+
+def test_a_map_whose_header_lies_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    Store.create(tmp_path / "a", {"large": rows(100_000)})
+    (path,) = (tmp_path / "a").glob("*-large.npy")
+    with path.open("r+b") as file:  # Fortran order: the same bytes, another array
+        header = file.read(128)
+        file.seek(0)
+        file.write(header.replace(b"False", b"True "))
+    with pytest.raises(FileError, match="large.npy is damaged: it does not begin as an array"):
+        Store.open(tmp_path / "a")
+
+
+def test_an_array_is_held_by_its_entry_not_by_its_name(tmp_path: Path) -> None:
+    """A folder restored from elsewhere may use a name again for other bytes."""
+    Store.create(tmp_path / "a", {"x": rows(2)})
+    Store.create(tmp_path / "b", {"x": rows(2, 1)})
+    store = Store.open(tmp_path / "a")
+    (mine,), (other,) = entries(tmp_path / "a"), entries(tmp_path / "b")
+    shutil.copy(tmp_path / "b" / other.file, tmp_path / "a" / mine.file)
+    manifest = (tmp_path / "b" / "manifest.json").read_bytes()
+    tree = json.loads(manifest.replace(other.file.encode(), mine.file.encode()))
+    del tree["sha256"]
+    (tmp_path / "a" / "manifest.json").write_bytes(signed(tree))
+    assert store.refresh()
+    np.testing.assert_array_equal(store.content["x"], rows(2, 1))
 
 
 # --- create -------------------------------------------------------------------------------
