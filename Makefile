@@ -53,7 +53,8 @@ test-export: $(VENV)/.installed-test-export ## exports, each in the other system
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long
 	DENSEHASH_SOAK=10 $(BIN)/python -m pytest \
 	  tests/test_index_stateful.py tests/test_index_crash.py tests/test_index_processes.py \
-	  tests/test_index_disk.py tests/test_index_stress.py tests/test_store_attack.py tests/test_index.py
+	  tests/test_index_disk.py tests/test_index_stress.py tests/test_index_streaming.py tests/test_index.py \
+	  tests/test_store_attack.py tests/test_store_faults.py
 
 bench: bench-hamming bench-hashers ## benchmarks of speed and memory
 
@@ -176,7 +177,8 @@ test-oldest: $(OLDEST)/.installed ## all tests, or TESTS=, with the oldest versi
 
 # --- environments -------------------------------------------------------------------------
 
-PIP_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install --quiet
+# Of the thousands of modules that are installed few are ever imported: Python compiles those then.
+PIP_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL = PATH="$(abspath $(@D)/bin):$$PATH" $(PIP_INSTALL) --no-build-isolation --editable
 
 $(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made:

@@ -444,7 +444,8 @@ def test_threads_and_batches_give_the_same(kind: str, monkeypatch: pytest.Monkey
 def test_threads_that_share_a_query_find_what_one_finds(kind: str) -> None:
     X = np.random.default_rng(0).standard_normal((80_000, 4), dtype=np.float32)
     groups: dict[str, Any] = {} if kind == "flat" else {"n_groups": 64}
-    index = build(kind, X, n_bits=8, **groups)
+    index = build(kind, X[:5000], n_bits=8, **groups)
+    index.add(X[5000:])  # without learning: one segment, long enough to be shared
     asked = X[:5] + 0.01
     for spread in (0.02, ALL):
         looking(index, spread)

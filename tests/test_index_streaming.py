@@ -40,6 +40,7 @@ from index_cases import (
 )
 from index_children import Server, save_next
 from numpy.typing import NDArray
+from soak import SOAK
 from test_index_crash import posix, whole
 
 from densehash.errors import FileError, InputError
@@ -332,9 +333,10 @@ def server() -> Iterator[Server]:
 @every_kind
 def test_killed_at_a_call_of_the_disk(kind: str, server: Server, in_shm: Path) -> None:
     path, chance = in_shm / "a.dh", random.Random(kind)
+    step = max((16 if kind == "flat" else 36) // SOAK, 1)
     there, at, status = [], 0, -1
     while status != 0:  # where nothing was
-        at += chance.randint(1, 11 if kind == "flat" else 25)
+        at += chance.randint(1, step)
         shutil.rmtree(path, ignore_errors=True)
         _, status = server.run("build_there", kind, path, at, 1)
         there.append((path / "manifest.json").exists())
@@ -352,7 +354,7 @@ def test_killed_at_a_call_of_the_disk(kind: str, server: Server, in_shm: Path) -
     assert at > 40
     generation, at, dirty, status = 1, 0, 0, -1
     while status != 0:  # over another one
-        at += chance.randint(1, 20 if kind == "flat" else 35)
+        at += chance.randint(1, 2 * step)
         said, status = server.run("build_there", kind, path, at, 1)
         assert said == ([] if status else [generation + 1])
         generation = whole(path, (generation, generation + 1))
