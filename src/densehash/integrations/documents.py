@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import check_choice
 from densehash.errors import InputError
 from densehash.index import Index
-from densehash.index.columns import Columns, arrow, check_columns, kind_of, schema_of
+from densehash.index.columns import NUMBERS, Columns, arrow, check_columns, kind_of, schema_of
 from densehash.index.filters import AnyFilter
 from densehash.index.payload import converting
 from densehash.locks import new_lock
@@ -60,8 +60,8 @@ class Documents:
     metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
     columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
         "year": "int64"}``; docs/payload.md lists the types. None takes all metadata of the first
-        documents that are strings, numbers, booleans or lists of strings, and whose names do not
-        begin with ``_``
+        documents that are strings, numbers (as float64), booleans or lists of strings, and whose
+        names do not begin with ``_``. A value of another type is refused from then on
 
     Attributes
     ----------
@@ -255,6 +255,8 @@ def _columns_of(metadata: Sequence[Mapping[str, Any]]) -> Columns:
             kind = kind_of(pa.array([row.get(name) for row in metadata]).type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):  # of several types
             continue
+        if kind in NUMBERS:
+            kind = "float64"  # a 1 may be a 1.5 in documents that come later
         if kind is not None and name not in (_TEXT, _METADATA):
             found.append((name, kind))
     return tuple(found)

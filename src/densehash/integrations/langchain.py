@@ -47,7 +47,8 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
     metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
     columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
         "year": "int64"}``. None takes all metadata of the first documents that are strings,
-        numbers, booleans or lists of strings
+        numbers (as float64), booleans or lists of strings; a value of another type is refused from
+        then on
 
     Examples
     --------

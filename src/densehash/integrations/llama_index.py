@@ -59,8 +59,9 @@ class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of
         disk when the call returns. None is in memory
     metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
     columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
-        "year": "int64"}``. None takes all metadata of the first nodes that are strings, numbers,
-        booleans or lists of strings
+        "year": "int64"}``. None takes all metadata of the first nodes that are strings,
+        numbers (as float64), booleans or lists of strings; a value of another type is refused from
+        then on
 
     Examples
     --------
