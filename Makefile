@@ -50,10 +50,10 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 test-export: $(VENV)/.installed-test-export ## exports, each in the other system itself, PostgreSQL included
 	$(BIN)/python -m pytest -q tests/test_export.py tests/test_export_postgres.py src/densehash/export
 
-# In an environment of its own, without those plugins of langchain-tests that warn or do nothing here.
+# In an environment of its own: langchain-tests brings plugins that the other tests do without.
 test-integrations: $(INTEGRATIONS)/.installed ## adapters, by LangChain's own tests and in LlamaIndex
-	$(INTEGRATIONS)/bin/python -m pytest -q tests/test_integrations.py tests/test_langchain.py \
-	  tests/test_llama_index.py src/densehash/integrations
+	$(INTEGRATIONS)/bin/python -m pytest -q -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+	  tests/test_integrations.py tests/test_langchain.py tests/test_llama_index.py src/densehash/integrations
 
 # About half an hour on two cores; docs/reliability.md says what it tries.
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long

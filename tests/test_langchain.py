@@ -82,7 +82,7 @@ def test_diverse_documents_are_among_the_nearest() -> None:
     made.add_documents(twice)
     near = made.similarity_search("page 3", k=4)
     assert [each.page_content for each in near] == ["page 3"] * 4
-    diverse = made.max_marginal_relevance_search("page 3", k=4, fetch_k=10)
+    diverse = made.max_marginal_relevance_search("page 3", k=4, fetch_k=10, lambda_mult=0.2)
     assert len({each.page_content for each in diverse}) == 4
     assert made.max_marginal_relevance_search("page 3", k=2, filter={"year": 2005})[0].id == "id 5"
 
