@@ -149,6 +149,10 @@ def data_of(metric: str, dtype: str) -> Any:
     return np.clip(np.rint(scaled), limits.min, limits.max).astype(dtype)
 
 
+def bits_of(benchmark: Benchmark) -> Any:
+    return np.packbits(BITS, axis=1) if benchmark.folder == "vibe" else BITS
+
+
 @pytest.mark.parametrize("groups_a_row", [1, 2])
 def test_vectors(benchmark_of: Benchmark, tree: Path, groups_a_row: int) -> None:
     module = module_of(benchmark_of)
@@ -168,9 +172,7 @@ def test_bytes_of_vibe(benchmark_of: Benchmark, tree: Path, dtype: str) -> None:
 def test_bits(benchmark_of: Benchmark, tree: Path) -> None:
     """Which of equally distant rows come first is nobody's business; how distant they are is."""
     algorithm = module_of(benchmark_of).DensehashBits("hamming")
-    bits = BITS
-    if benchmark_of.folder == "vibe":
-        bits = np.packbits(BITS, axis=1)
+    bits = bits_of(benchmark_of)
     rows, queries = bits[:ROWS], bits[ROWS:]
     algorithm.fit(rows)
     truth = nearest(BITS[:ROWS], BITS[ROWS:], "hamming", 10)
@@ -211,14 +213,11 @@ def test_the_runner_of_the_benchmark(benchmark_of: Benchmark, tree: Path, metric
         pytest.skip(f"{benchmark_of.folder} needs {error.name}")
     module = module_of(benchmark_of)
     if metric == "euclidean":
-        algorithm, data = module.Densehash(metric, 1), FLOATS
-    else:
-        is_packed = benchmark_of.folder == "vibe"
-        algorithm, data = module.DensehashBits(metric), BITS
-        data = np.packbits(BITS, axis=1) if is_packed else BITS
-    algorithm.fit(data[:ROWS])
-    if metric == "euclidean":
+        algorithm, data = module.Densehash(metric, 1), data_of(metric, "float32")
         algorithm.set_query_arguments(0.95)
+    else:
+        algorithm, data = module.DensehashBits(metric), bits_of(benchmark_of)
+    algorithm.fit(data[:ROWS])
     for batch in (False, True):
         attributes, results = runner.run_individual_query(
             algorithm, data[:ROWS], data[ROWS:], metric, 10, 1, batch

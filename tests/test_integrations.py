@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from integration_cases import run_example
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -72,7 +73,8 @@ def test_documents_are_found_as_they_were_given(tmp_path: Path, metric: str) -> 
         assert [each.id for each in found] == [IDS[at] for at in nearest]
         assert [each.text for each in found] == [TEXTS[at] for at in nearest]
         assert [each.metadata for each in found] == [METADATA[at] for at in nearest]
-        np.testing.assert_allclose([each.distance for each in found], true[nearest], atol=1e-5)
+        distances = np.array([each.distance for each in found], float)
+        np.testing.assert_allclose(distances, true[nearest], atol=1e-5)
 
 
 @with_documents
@@ -113,7 +115,8 @@ def test_few_first_documents(tmp_path: Path, n: int) -> None:
     from densehash.integrations.documents import Documents
 
     store = Documents(path=tmp_path / "store")
-    assert store.search(X[0], 4) == store.get(IDS) == store.matching(None) == []
+    assert store.search(X[0], 4) == store.get(IDS) == []
+    assert store.matching(None) == []
     store.remove(IDS)
     store.put([], np.empty((0, 8)), [], [])
     assert store.index is None
@@ -263,21 +266,26 @@ def test_neighbours_are_those_of_scikit_learn() -> None:
     exact = NearestNeighbors(n_neighbors=4).fit(X)
     ours = HashingNeighbors(n_neighbors=4, candidates=30, random_state=0).fit(X)
     for asked in (None, X[:7] + 0.1):
-        for options in ({}, {"n_neighbors": 2}):
-            distances, indices = exact.kneighbors(asked, **options)
-            found = ours.kneighbors(asked, **options)
+        for k in (None, 2):
+            distances, indices = exact.kneighbors(asked, k)
+            found = ours.kneighbors(asked, k)
             np.testing.assert_allclose(found[0], distances, atol=1e-3)
             np.testing.assert_array_equal(found[1], indices)
-            np.testing.assert_array_equal(
-                ours.kneighbors(asked, return_distance=False, **options), indices
-            )
+            np.testing.assert_array_equal(ours.kneighbors(asked, k, False), indices)
             for mode in ("connectivity", "distance"):
-                graph = ours.kneighbors_graph(asked, mode=mode, **options)
-                true = exact.kneighbors_graph(asked, mode=mode, **options)
+                graph = ours.kneighbors_graph(asked, k, mode)
+                true = exact.kneighbors_graph(asked, k, mode)
                 np.testing.assert_allclose(graph.toarray(), true.toarray(), atol=1e-3)
-    for options in ({"n_neighbors": 30}, {"X": X[:1], "n_neighbors": 31}):
+    for asked, k in ((None, 30), (X[:1], 31)):
         with pytest.raises(InputError, match="too many"):
-            ours.kneighbors(**options)
+            ours.kneighbors(asked, k)
+    with pytest.raises(InputError, match="mode"):
+        ours.kneighbors_graph(mode="weights")
+
+
+def test_the_example_of_the_docs() -> None:
+    retrieve = run_example("scikit-learn")["retriever"].retrieve
+    assert retrieve(["a boat on the sea"]) == [["boats on the sea", "a boat in the harbour"]]
 
 
 # --- the example --------------------------------------------------------------------------

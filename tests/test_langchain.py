@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from integration_cases import run_example
 
 pytest.importorskip("langchain_core", reason="LangChain needs the extra langchain")
 pytest.importorskip("pyarrow", reason="documents need the extra payload")
@@ -41,7 +42,10 @@ if VectorStoreIntegrationTests is not None:
 
 def store(**options: Any) -> DensehashVectorStore:
     ids = [f"id {at}" for at in range(40)]
-    return DensehashVectorStore.from_documents(DOCUMENTS, EMBEDDING, ids=ids, **options)
+    made: DensehashVectorStore = DensehashVectorStore.from_documents(
+        DOCUMENTS, EMBEDDING, ids=ids, **options
+    )
+    return made
 
 
 def vectors() -> Any:
@@ -112,6 +116,16 @@ def test_new_ids_are_made_where_none_are_given() -> None:
     given = made.add_texts(["a", "b"], ids=["a", None])
     assert given[0] == "a"
     assert [each.page_content for each in made.get_by_ids(given)] == ["a", "b"]
-    for options in ({"ids": ["one"]}, {"metadatas": [{}]}):
-        with pytest.raises(InputError, match="there are 2 texts, but 1"):
-            made.add_texts(["a", "b"], **options)
+    with pytest.raises(InputError, match="there are 2 texts, but 1 ids"):
+        made.add_texts(["a", "b"], ids=["one"])
+    with pytest.raises(InputError, match="there are 2 texts, but 1 metadatas"):
+        made.add_texts(["a", "b"], [{}])
+
+
+def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_example("LangChain")
+    assert [each.id for each in names["found"]] == ["a", "c"]
+    assert names["scored"][0][0].id == "a"
+    assert {each.metadata["lang"] for each in names["retriever"].invoke("anything")} == {"en"}
+    assert [each.id for each in names["again"].get_by_ids(["a", "b", "c"])] == ["a", "c"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from integration_cases import run_example
 
 pytest.importorskip("llama_index.core", reason="LlamaIndex needs the extra llama-index")
 pytest.importorskip("pyarrow", reason="documents need the extra payload")
@@ -213,3 +214,11 @@ def test_a_store_without_nodes() -> None:
     made.clear()
     with pytest.raises(InputError, match="no documents yet"):
         made.persist("nowhere")
+
+
+def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_example("LlamaIndex")
+    assert len(names["found"]) == 3
+    assert all(each.node.metadata["year"] >= 2020 for each in names["found"])
+    assert len(names["again"].as_retriever(similarity_top_k=20).retrieve("all")) == 10

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -134,8 +134,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         ordered, or ones
         """
         check_is_fitted(self)
-        k = self.n_neighbors + (self.mode == "distance")
-        return self._graph(*self.kneighbors(X, k), mode=self.mode)
+        return self.kneighbors_graph(X, self.n_neighbors + (self.mode == "distance"), self.mode)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> csr_matrix:
         """Build the index of rows, and give their own neighbours in it.
@@ -216,14 +215,10 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         CSR matrix of shape (m, n_samples_fit_), with n_neighbors entries in a row
         """
-        check_choice(mode, "mode", ("connectivity", "distance"))
-        return self._graph(*self.kneighbors(X, n_neighbors), mode=mode)
-
-    def _graph(
-        self, distances: NDArray[np.float64], indices: NDArray[np.int64], mode: str
-    ) -> csr_matrix:
         from scipy.sparse import csr_matrix  # noqa: PLC0415  no other call needs it
 
+        check_choice(mode, "mode", ("connectivity", "distance"))
+        distances, indices = self.kneighbors(X, n_neighbors)
         values = distances if mode == "distance" else np.ones_like(distances)
         limits = np.arange(0, indices.size + 1, indices.shape[1])
         shape = len(indices), self.n_samples_fit_
