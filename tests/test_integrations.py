@@ -4,7 +4,9 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import ModuleType
 from typing import Any
 
@@ -196,6 +198,23 @@ def test_the_first_documents_of_two_stores_of_one_folder(tmp_path: Path) -> None
     for at, store in enumerate(stores):
         store.put(IDS[at : at + 1], X[at : at + 1], TEXTS[at : at + 1], ALIKE[at : at + 1])
     assert Documents(path=tmp_path / "store").matching(None) == IDS[:2]
+
+
+@with_documents
+def test_first_documents_of_many_threads() -> None:
+    """None of them makes an index over that of another."""
+    from densehash.integrations.documents import Documents
+
+    store = Documents()
+    together = Barrier(8)
+
+    def put(at: int) -> None:
+        together.wait()
+        store.put([IDS[at]], X[at : at + 1], [TEXTS[at]], [ALIKE[at]])
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(put, range(8)))
+    assert store.matching(None) == sorted(IDS[:8])
 
 
 @with_documents

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="documents need the extra payload")
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.indexing import InMemoryRecordManager, index
 
 from densehash import InputError
 from densehash.integrations.langchain import DensehashVectorStore
@@ -109,6 +110,25 @@ def test_a_store_stays_in_its_folder(tmp_path: Path) -> None:
     assert copied.get_by_ids(["id 3", "id 4"]) == made.get_by_ids(["id 4"])
     copied.delete()
     assert copied.similarity_search("page 4") == []
+
+
+def test_indexing_of_langchain_adds_and_removes() -> None:
+    records = InMemoryRecordManager(namespace="test")
+    records.create_schema()
+    made = DensehashVectorStore(EMBEDDING)
+    for documents in (DOCUMENTS, DOCUMENTS[5:25]):
+        index(
+            documents, records, made, cleanup="full", batch_size=7, source_id_key="year",
+            key_encoder="sha256",
+        )  # fmt: skip
+        assert len(made.index or []) == len(documents)
+    found = made.similarity_search("page 9", k=50)
+    assert {each.page_content for each in found} == {each.page_content for each in DOCUMENTS[5:25]}
+
+
+def test_an_argument_with_a_mistake_is_an_error() -> None:
+    with pytest.raises(TypeError, match="filters"):
+        store().similarity_search("page 3", filters={"lang": "de"})
 
 
 def test_new_ids_are_made_where_none_are_given() -> None:

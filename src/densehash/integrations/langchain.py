@@ -105,6 +105,7 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,  # noqa: ARG002  of LangChain's function index
     ) -> list[str]:
         """Add texts; those whose ids are there take their place.
 
@@ -113,6 +114,7 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         texts : n texts
         metadatas : n dicts of any JSON kind
         ids : n different strings; None is a new one
+        batch_size : ignored: all go in at once
 
         Returns
         -------
@@ -132,7 +134,7 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         """Documents by their ids, in that order; ids that are not there are passed over."""
         return [_document(found) for found in self._documents.get(ids)]
 
-    def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
+    def delete(self, ids: list[str] | None = None) -> bool:
         """Remove documents, or all where no ids are given; ids that are not there are passed over.
 
         Returns
@@ -148,7 +150,6 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         k: int = 4,
         *,
         filter: AnyFilter | None = None,  # noqa: A002
-        **_: Any,
     ) -> list[Document]:
         """The k documents that are nearest to a text.
 
@@ -169,7 +170,6 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         k: int = 4,
         *,
         filter: AnyFilter | None = None,  # noqa: A002
-        **_: Any,
     ) -> list[tuple[Document, float]]:
         """The k documents that are nearest to a text, each with its distance."""
         return self.similarity_search_with_score_by_vector(
@@ -182,7 +182,6 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         k: int = 4,
         *,
         filter: AnyFilter | None = None,  # noqa: A002
-        **_: Any,
     ) -> list[Document]:
         """The k documents that are nearest to a vector."""
         found = self.similarity_search_with_score_by_vector(embedding, k, filter=filter)
@@ -207,7 +206,6 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         lambda_mult: float = 0.5,
         *,
         filter: AnyFilter | None = None,  # noqa: A002
-        **_: Any,
     ) -> list[Document]:
         """Documents that are near to a text and differ from each other.
 
@@ -231,7 +229,6 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         lambda_mult: float = 0.5,
         *,
         filter: AnyFilter | None = None,  # noqa: A002
-        **_: Any,
     ) -> list[Document]:
         """Documents that are near to a vector and differ from each other."""
         found = self._documents.search(embedding, fetch_k, filter=filter)

@@ -14,7 +14,6 @@ try:
     from llama_index.core.schema import BaseNode, MetadataMode
     from llama_index.core.vector_stores.types import (
         BasePydanticVectorStore,
-        FilterCondition,
         FilterOperator,
         MetadataFilter,
         MetadataFilters,
@@ -193,9 +192,9 @@ def _combined(filters: MetadataFilters, kinds: Mapping[str, str]) -> dict[str, A
         _combined(part, kinds) if isinstance(part, MetadataFilters) else _single(part, kinds)
         for part in filters.filters
     ]
-    if filters.condition == FilterCondition.NOT:
+    if filters.condition == "not":  # an enumeration of strings, which had no NOT in 0.12.0
         return {"$not": {"$or": parts}}
-    return {"$or" if filters.condition == FilterCondition.OR else "$and": parts}
+    return {"$or" if filters.condition == "or" else "$and": parts}
 
 
 def _single(asked: MetadataFilter, kinds: Mapping[str, str]) -> dict[str, Any]:
