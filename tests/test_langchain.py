@@ -127,8 +127,9 @@ def test_indexing_of_langchain_adds_and_removes() -> None:
 
 
 def test_an_argument_with_a_mistake_is_an_error() -> None:
+    mistaken: dict[str, Any] = {"filters": {"lang": "de"}}
     with pytest.raises(TypeError, match="filters"):
-        store().similarity_search("page 3", filters={"lang": "de"})
+        store().similarity_search("page 3", **mistaken)
 
 
 def test_new_ids_are_made_where_none_are_given() -> None:
