@@ -90,6 +90,8 @@ def test_diverse_documents_are_among_the_nearest() -> None:
     diverse = made.max_marginal_relevance_search("page 3", k=4, fetch_k=10, lambda_mult=0.2)
     assert len({each.page_content for each in diverse}) == 4
     assert made.max_marginal_relevance_search("page 3", k=2, filter={"year": 2005})[0].id == "id 5"
+    assert made.max_marginal_relevance_search("page 3", filter={"year": 1000}) == []
+    assert DensehashVectorStore(EMBEDDING).max_marginal_relevance_search("page 3") == []
 
 
 def test_a_retriever_and_relevance_scores() -> None:
