@@ -132,21 +132,24 @@ def check_vectors(algorithm: Any, data: Any, metric: str, recalls: list[float]) 
         assert recall_of(together, truth) >= (0.99 if recall == 1 else recall - 0.15)
 
 
-METRICS = {
-    "ann-benchmarks": ["angular", "euclidean"],
-    "vibe": ["euclidean", "cosine", "ip", "normalized"],
+# Types of points, as the benchmark calls them, and metrics.
+CASES = {
+    "ann-benchmarks": [("float", "angular"), ("float", "euclidean")],
+    "vibe": [
+        *(("float", metric) for metric in ("euclidean", "cosine", "ip", "normalized")),
+        *((point_type, "euclidean") for point_type in ("uint8", "int8")),
+        *((point_type, "cosine") for point_type in ("uint8", "int8")),
+    ],
 }
 
 
-def data_of(metric: str, dtype: str) -> Any:
-    if dtype == "float32":
-        data = FLOATS
-        return (
-            data / np.linalg.norm(data, axis=1, keepdims=True) if metric == "normalized" else data
-        )
-    scaled = 20 * FLOATS + (128 if dtype == "uint8" else 0)
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(scaled), limits.min, limits.max).astype(dtype)
+def data_of(point_type: str, metric: str) -> Any:
+    if point_type == "float":
+        lengths = np.linalg.norm(FLOATS, axis=1, keepdims=True)
+        return FLOATS / lengths if metric == "normalized" else FLOATS
+    shift = 128 if point_type == "uint8" else 0
+    limits = np.iinfo(point_type)
+    return np.clip(np.rint(20 * FLOATS + shift), limits.min, limits.max).astype(point_type)
 
 
 def bits_of(benchmark: Benchmark) -> Any:
@@ -156,17 +159,9 @@ def bits_of(benchmark: Benchmark) -> Any:
 @pytest.mark.parametrize("groups_a_row", [1, 2])
 def test_vectors(benchmark_of: Benchmark, tree: Path, groups_a_row: int) -> None:
     module = module_of(benchmark_of)
-    for metric in METRICS[benchmark_of.folder]:
+    for point_type, metric in CASES[benchmark_of.folder]:
         algorithm = module.Densehash(metric, groups_a_row)
-        check_vectors(algorithm, data_of(metric, "float32"), metric, [0.9, 1.0])
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_bytes_of_vibe(benchmark_of: Benchmark, tree: Path, dtype: str) -> None:
-    if benchmark_of.folder != "vibe":
-        pytest.skip("ann-benchmarks has no bytes")
-    for metric in ("euclidean", "cosine"):
-        check_vectors(module_of(benchmark_of).Densehash(metric, 1), data_of("", dtype), metric, [1])
+        check_vectors(algorithm, data_of(point_type, metric), metric, [0.9, 1.0])
 
 
 def test_bits(benchmark_of: Benchmark, tree: Path) -> None:
@@ -187,16 +182,16 @@ def test_bits(benchmark_of: Benchmark, tree: Path) -> None:
 
 def test_configurations(benchmark_of: Benchmark, tree: Path) -> None:
     """As the benchmark itself reads them."""
-    module = module_of(benchmark_of)
-    for metric in METRICS[benchmark_of.folder]:
-        found = definitions(benchmark_of, tree, "float", metric)
-        assert [arguments for _, arguments, _ in found] == [[metric, 1], [metric, 2]]
-        for constructor, arguments, asked in found:
-            assert [len(each) for each in asked] == [1] * 12
-            recalls = [each[0] for each in asked]
-            assert recalls == sorted(recalls)
-            algorithm = getattr(module, constructor)(*arguments)
-            check_vectors(algorithm, data_of(metric, "float32"), metric, recalls[-1:])
+    for point_type, metric in CASES[benchmark_of.folder]:
+        found = definitions(benchmark_of, tree, point_type, metric)
+        assert [each[:2] for each in found] == [
+            ("Densehash", [metric, 1]),
+            ("Densehash", [metric, 2]),
+        ]
+        for _, _, asked in found:
+            recalls = [recall for (recall,) in asked]
+            assert recalls == sorted({*recalls})
+            assert 0 < recalls[0] < recalls[-1] == 1
     bit = "bit" if benchmark_of.folder == "ann-benchmarks" else "binary"
     assert definitions(benchmark_of, tree, bit, "hamming") == [("DensehashBits", ["hamming"], [])]
 
@@ -213,7 +208,7 @@ def test_the_runner_of_the_benchmark(benchmark_of: Benchmark, tree: Path, metric
         pytest.skip(f"{benchmark_of.folder} needs {error.name}")
     module = module_of(benchmark_of)
     if metric == "euclidean":
-        algorithm, data = module.Densehash(metric, 1), data_of(metric, "float32")
+        algorithm, data = module.Densehash(metric, 1), data_of("float", metric)
         algorithm.set_query_arguments(0.95)
     else:
         algorithm, data = module.DensehashBits(metric), bits_of(benchmark_of)

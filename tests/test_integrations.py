@@ -1,6 +1,7 @@
 """Adapters: what they share, and those that need no package of their own."""
 
 import importlib
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
