@@ -194,7 +194,9 @@ def test_an_index_of_llama_index_in_a_folder(tmp_path: Path) -> None:
     assert len(index.as_retriever(similarity_top_k=5).retrieve("anything")) == 5
     index.delete_ref_doc("doc 3")
     made.persist(str(tmp_path / "copy"))
-    for name in ("store", "copy"):
+    context.persist(str(tmp_path / "all"))
+    (kept,) = (each for each in (tmp_path / "all").iterdir() if each.is_dir())
+    for name in ("store", "copy", kept):
         again = VectorStoreIndex.from_vector_store(
             DensehashVectorStore(path=tmp_path / name), embed_model=model
         )
