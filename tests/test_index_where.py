@@ -139,6 +139,27 @@ def test_an_empty_filter_finds_all_and_sets_are_ids(index: Index) -> None:
     assert found(index, {"lang": {"$in": []}}) == []
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        None,
+        {"year": {"$gte": 2005}},
+        "lang is null",
+        {5, 3, 80, 4000},
+        np.arange(len(LIVE)) % 3 == 0,
+        lambda ids: ids % 2 == 1,
+        {"year": -1},
+    ],
+    ids=["all", "dict", "words", "set", "mask", "function", "none"],
+)
+def test_ids_that_match_are_those_that_a_search_finds(index: Index, chosen: Any) -> None:
+    ids = index.matching(chosen)
+    found = index.search(rows(1), len(LIVE), filter=chosen).ids[0]
+    assert ids.tolist() == sorted(found[found >= 0].tolist())
+    ids[:] = 0  # a copy
+    assert index.ids.tolist() == LIVE
+
+
 def test_expressions_of_pyarrow(index: Index) -> None:
     field = pa.compute.field
     for expression, chosen in (

@@ -50,6 +50,7 @@ ROOMS = {
         *("store", "truth"),
     },
     "export": {"bits", "checks", "datasets", "disk", "errors", "hashers", "index"},
+    "integrations": {"checks", "errors", "index", "locks", "truth"},
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
         *("__init__", "bits", "checks", "datasets", "demo", "disk", "distributed", "errors"),

@@ -401,13 +401,7 @@ class Index:
     @property
     def ids(self) -> NDArray[Any]:
         """Ids of all rows, rising: int64 (n,), or strings in an array of objects."""
-        parts = [segment.live_ids for segment in self._state.segments]
-        if not parts:
-            return public_ids(no_ids(self._state.id_type))
-        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
-        if len(parts) > 1:
-            whole.sort()
-        return public_ids(whole)
+        return self.matching(None)
 
     @property
     def hasher(self) -> Hasher:
@@ -1032,6 +1026,35 @@ class Index:
             if segment.vectors is not None and here.any():
                 found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
         return found
+
+    def matching(self, filter: AnyFilter | None) -> NDArray[Any]:  # noqa: A002
+        """Ids of the rows that a search with this filter may find.
+
+        Parameters
+        ----------
+        filter : as in :meth:`search`; None is every row
+
+        Returns
+        -------
+        ids, rising: int64 (m,), or strings in an array of objects
+
+        Examples
+        --------
+        >>> X, years = np.eye(4), [{"year": year} for year in (1999, 2004, 2011, 2020)]
+        >>> Index.build(X, n_bits=8, payload=years).matching({"year": {"$lt": 2010}})
+        array([0, 1])
+        """
+        state = self._state
+        parts = [
+            segment.ids if allowed is None else segment.ids[allowed]
+            for segment, allowed in zip(state.segments, allowed_rows(state, filter), strict=True)
+        ]
+        if not parts:
+            return public_ids(no_ids(state.id_type))
+        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
+        if len(parts) > 1:
+            whole.sort()
+        return public_ids(whole)
 
     def payload(self, ids: ArrayLike) -> pa.Table:
         """What is kept beside the vectors of rows.
