@@ -121,8 +121,10 @@ def recall_and_speed() -> list[Panel]:
 def codes() -> list[Panel]:
     """Mean average precision by bits, of all methods on four sets."""
     panels = []
-    sets = ("SIFT, 99,000 × 128", "GIST, 50,000 × 960", "GloVe, 39,000 × 100")
-    sets += ("Fashion-MNIST, 19,000 × 784",)
+    sets = (
+        *("SIFT, 99,000 × 128", "GIST, 50,000 × 960"),
+        *("GloVe, 39,000 × 100", "Fashion-MNIST, 19,000 × 784"),
+    )
     names = ("Refined(DSH)", "ITQ", "DSH", "KLSH", "LSH", "AGH", "SpH", "PCAH")
     own = [t for t in tables("hashers.md") if t[0][0] == "bits" and t[1][0] == "`LSH`"]
     for title, table in zip(sets, own, strict=True):
@@ -240,7 +242,7 @@ def draw(panels: list[Panel], drawing: Drawing, look: str, path: Path) -> None:
     )
 
     ink = INK[look]
-    settings: dict[str, Any] = {
+    settings: Any = {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "densehash",
         "font.family": "sans-serif",

@@ -1,6 +1,10 @@
 # ---
 # jupytext:
 #   formats: py:percent
+# kernelspec:
+#   display_name: Python 3
+#   language: python
+#   name: python3
 # ---
 
 # %% [markdown]

@@ -1,6 +1,10 @@
 # ---
 # jupytext:
 #   formats: py:percent
+# kernelspec:
+#   display_name: Python 3
+#   language: python
+#   name: python3
 # ---
 
 # %% [markdown]
@@ -37,8 +41,9 @@ ROWS = 10_000
 # %%
 def docstring(node: ast.AST) -> str:
     """The docstring of a module, class or function; of anything else nothing."""
-    documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-    return (ast.get_docstring(node) or "") if documented else ""
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+        return ast.get_docstring(node) or ""
+    return ""
 
 
 def sentences_of(package: str) -> list[dict[str, str]]:
