@@ -8,8 +8,8 @@ all rows and the mean s̄ of all signs, y = (s − s̄) G is near to r = x − c
     |q − x|² ≈ |q − c|² + |r|² − 2 f ⟨y, q − c⟩,    f = √cos(y, r) |r| / |y|
 
 f lies between what keeps the length of the residual, ``|r| / |y|``, and least squares, which has
-the whole cosine: where codes are short and decode badly, it ranks better than both. The products G
-(q − c) are made once a query, so a row costs what it costs to compare its bits with the query's
+the whole cosine: where codes are short and decode badly, it ranks better than both. The products
+G (q − c) are made once a query, so a row costs what it costs to compare its bits with the query's
 margins (:mod:`densehash.asymmetric`), and two numbers of 16 bits. The sketch of signs of an index
 chooses its signs for such a decoder: see ``docs/sketches.md``.
 """
