@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -28,13 +29,18 @@ def _command(group: Any, parent: Any, name: str) -> list[str]:
     command = group.get_command(parent, name)
     context = type(parent)(command, info_name=name, parent=parent)
     parameters = [p for p in command.get_params(context) if p.name != "help" and not p.hidden]
-    lines = [f"## densehash {name}", "", command.help, ""]
+    lines = [f"## densehash {name}", "", _literal(command.help), ""]
     if parameters:
         lines += ["| argument | what it is |", "| --- | --- |"]
         lines += [f"| {_names(p)} | {_text(p, context)} |" for p in parameters]
     # "- densehash ..." is an example to copy.
     examples = [line[2:] for line in (command.epilog or "").splitlines() if line[:2] == "- "]
     return [*lines, "", "```bash", *examples, "```", ""]
+
+
+def _literal(text: str) -> str:
+    """The text with its options as code: or a page would make dashes of --ids."""
+    return re.sub(r"(?<![\w`-])(--?[a-z][a-z-]*)", r"`\1`", text)
 
 
 def _names(parameter: Any) -> str:
@@ -49,7 +55,7 @@ def _text(parameter: Any, context: Any) -> str:
     default = parameter.get_default(context, call=False)
     if getattr(parameter, "show_default", False) and default not in (None, False, (), []):
         text = f"{text} Default `{default}`."
-    return f"{text} Required." if parameter.required else text
+    return f"{_literal(text)} Required." if parameter.required else _literal(text)
 
 
 class Commands(SphinxDirective):

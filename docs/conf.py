@@ -6,9 +6,11 @@ Sphinx reads from the root of the repository, so that examples and the changelog
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -32,7 +34,7 @@ include_patterns = ["docs/*.md", "docs/reference/*.md", "examples/*.py", "CHANGE
 exclude_patterns = [".*", "build", "dist", "src", "tests", "bench", "native"]
 exclude_patterns += ["examples/sentence_search.py"]  # a program, not a notebook
 
-smartquotes = False  # --ids is no dash
+smartquotes_action = "D"  # dashes; quotes stay as they are
 nitpicky = True
 # Types in signatures that have no page here: those of Python, numpy and others, and unions.
 # Those of densehash that have none are made and read by it alone.
@@ -94,6 +96,24 @@ def _write_entrance(app: Sphinx, error: Exception | None) -> None:
         )
 
 
+def _without_types(
+    _app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
+    """Make one text of "X : real array (n, d), finite", where napoleon would look for a type."""
+    section, after = "", []
+    for number, line in enumerate(lines):
+        below = lines[number + 1] if number + 1 < len(lines) else ""
+        if below and set(below) == {"-"}:
+            section = line
+        named = re.fullmatch(r"([\w*, ]+) : (.*)", line)
+        if named and section in ("Parameters", "Attributes", "Returns", "Yields", "Raises"):
+            after += [named[1], f"    {named[2]}"]
+        else:
+            after.append(line)
+    lines[:] = after
+
+
 def setup(app: Sphinx) -> None:
-    """Add what happens after the last page."""
+    """Add what happens before napoleon reads a docstring, and after the last page."""
+    app.connect("autodoc-process-docstring", _without_types, priority=400)
     app.connect("build-finished", _write_entrance)
