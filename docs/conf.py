@@ -59,7 +59,7 @@ autodoc_typehints = "signature"
 autodoc_type_aliases = {
     name: name for name in ("AnyFilter", "ArrayLike", "DaskCollection", "NDArray", "VectorsLike")
 }
-autodoc_mock_imports = ["pyspark"]
+autodoc_mock_imports = ["langchain_core", "llama_index", "pyspark"]
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80

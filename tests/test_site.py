@@ -27,7 +27,10 @@ MODULES = {
     ),
     "datasets": ("densehash.datasets",),
     "distributed": ("densehash.distributed", "densehash.distributed.spark"),
-    "export": ("densehash.export", "densehash.integrations.sklearn"),
+    "export": (
+        "densehash.export",
+        *(f"densehash.integrations.{name}" for name in ("sklearn", "langchain", "llama_index")),
+    ),
     "errors": ("densehash.errors",),
 }
 
