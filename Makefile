@@ -104,7 +104,7 @@ self-check: $(VENV)/.made ## the native code against plain loops, without Python
 
 # --- the site -----------------------------------------------------------------------------
 # A warning is an error: a broken link, a name that is not there, a notebook that fails.
-SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees
+SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees/$@
 
 docs: $(VENV)/.installed-docs ## the site, in build/site; its notebooks are run
 	$(SPHINX) -b html . build/site
