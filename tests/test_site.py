@@ -151,7 +151,7 @@ def test_the_reference_has_every_public_name(page: str) -> None:
     for module in MODULES[page]:
         if f".. automodule:: {module}\n   :members:" in text:
             continue  # all that __all__ names
-        shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: (\S+)", text)}
+        shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
         assert set(importlib.import_module(module).__all__) <= shown
 
 
@@ -213,7 +213,7 @@ def test_the_plan_is_what_an_index_takes() -> None:
         info = names["Index"].build(X, random_state=0).info()
         sizes = names["plan"](rows, features)
         assert sizes["vectors"] == info["bytes_of_vectors"]
-        assert sizes["rest"] == pytest.approx(info["bytes_without_vectors"], rel=0.25)
+        assert sizes["rest"] == pytest.approx(info["bytes_without_vectors"], rel=0.03)
     table = re.findall(
         r"^\| ([\d,]+) × ([\d,]+) \| ([\d.]+) GB .*?\| ([\d.]+) GB \| [^|]*\|$",
         text_of(DOCS / "planning.md"),
