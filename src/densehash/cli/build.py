@@ -73,7 +73,7 @@ def _build(
         str | None,
         typer.Option(
             help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
-            "Parquet, Arrow and Feather files."
+            "Parquet, Arrow, Feather, CSV, TSV and JSON lines."
         ),
     ] = None,
     keep_vectors: Annotated[
@@ -85,6 +85,10 @@ def _build(
     ] = "own",
     groups: Annotated[
         int | None, typer.Option(help="How many groups, of the kind grouped.")
+    ] = None,
+    groups_a_row: Annotated[
+        int | None,
+        typer.Option(help="Of signs in groups: in how many a row lies, 1 (default) or 2."),
     ] = None,
     tables: Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")] = None,
     seed: Annotated[int, typer.Option(help="Draws the planes and the groups.")] = 0,
@@ -120,8 +124,6 @@ def _build(
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
-    if not alone and payload is not None:
-        raise InputError("--payload: not of an index in shards")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
     column = column_of_ids(ids, vectors)
     opened = open_vectors(vectors, key=key, ids=column)
@@ -157,6 +159,7 @@ def _build(
             metric=metric,
             keep_vectors=_KEEP[keep_vectors],
             n_groups=groups,
+            groups_a_row=groups_a_row,
             n_tables=tables,
             random_state=seed,
             verbose=1 if told is None else told.verbose,
