@@ -4,6 +4,8 @@ import csv
 import datetime as dt
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,6 @@ def test_what_cannot_be_kept(
     assert "as title,year, or all" in build(file, "title,,year")
     assert "as title,year, or all" in build(file, "title,title")
     assert "only .parquet, .arrow and .feather files have" in build(queries, "title")
-    assert "not of an index in shards" in build(file, "all", "--local-cluster", "1")
     assert "only .parquet, .arrow and .feather files have" in bad(capsys, "add", index, queries)
     assert not (tmp_path / "a").exists()
 
@@ -149,6 +150,35 @@ def test_rows_are_found_by_their_columns(
     Index.build(X[:N], n_bits=8, random_state=0).save(tmp_path / "without")
     said = bad(capsys, "search", tmp_path / "without", queries, "--where", "year = 3")
     assert "--where: this index has no payload" in said
+
+
+def test_shards_are_built_shown_and_filtered_as_an_index_is(
+    capsys: Capture, file: Path, queries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dask", reason="needs the extra dask")
+    from densehash.cli import build, cluster
+    from densehash.distributed import ShardedIndex
+
+    @contextmanager
+    def threads(*_: object) -> Iterator[cluster.Workers]:
+        yield cluster.Workers(2, 0)
+
+    monkeypatch.setattr(build, "workers", threads)
+    told = ("build", file, "--payload", "all", "--hasher", "lsh", "--bits", 32)
+    good(capsys, *told, "-o", tmp_path / "shards", "--local-cluster", 2, "--shard-rows", 40)
+    monkeypatch.undo()
+    good(capsys, *told, "-o", tmp_path / "one")
+    assert len(ShardedIndex.open(tmp_path / "shards").shards) > 1
+    where = ("--where", "year >= 2000 and day >= '2020-02-01'", "--show", "year,title", "-k", 4)
+    for how in (("--json",), ("--csv",), ()):
+        one, shards = (
+            good(capsys, "search", tmp_path / name, queries, *where, *how)
+            for name in ("one", "shards")
+        )
+        assert shards == one
+    assert "there is no column 'name'" in bad(
+        capsys, "search", tmp_path / "shards", queries, "--show", "name"
+    )
 
 
 def test_what_cannot_be_shown(capsys: Capture, index: Path, queries: Path, tmp_path: Path) -> None:
