@@ -47,6 +47,7 @@ _KEEP: dict[str, bool | str] = {
         "densehash build rows.parquet -o photos.dh --column embedding --ids id",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
+        "densehash build rows.csv -o rows.dh --column vec --ids id --payload lang,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -130,7 +131,8 @@ def _build(
     names = ids_of_rows(ids, vectors)
     beside = {}
     if payload is not None:
-        beside["payload"] = read_table(vectors, columns_said(payload, "--payload"), key=key)
+        wanted = columns_said(payload, "--payload")
+        beside["payload"] = read_table(vectors, wanted, key=key, ids=column)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
