@@ -16,6 +16,8 @@ constexpr size_t kFirst = 4, kNear = 6;
 // Candidates that wait until they are compared together, near the query and farther away, and how
 // many are fetched ahead.
 constexpr size_t kWaiting = 16, kMany = 32, kAhead = 5;
+// Where all rows are compared: queries that share them, and how many of them at a time.
+constexpr size_t kSharing = 32, kShared = 32;
 // Bytes of a group that are fetched while the one before is scanned.
 constexpr size_t kFetched = 2048;
 // See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
@@ -640,22 +642,36 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
   size_t n_rows = 0;
   for (const Chosen& some : chosen) n_rows += some.count;
   const double work = static_cast<double>(n_queries * n_rows * model.width);
-  control.run(control.worth_starting(work), n_queries, [&](size_t query, size_t worker) {
-    Best best;
+  const size_t n_threads = control.worth_starting(work);
+  // Some queries are compared with a few rows after the other, which are in the cache then.
+  const size_t each = std::clamp<size_t>(n_queries / n_threads, 1, kSharing);
+  control.run(n_threads, (n_queries + each - 1) / each, [&](size_t part, size_t worker) {
+    const size_t first = part * each, count = std::min(each, n_queries - first);
+    std::vector<Best> best(count);
+    std::vector<std::unique_ptr<Exact>> exact(count);
     for (size_t s = 0; s < segments.size(); ++s) {
-      const std::unique_ptr<Exact> exact = exact_of(model, queries, segments[s]);
-      exact->start(query);
+      for (size_t q = 0; q < count; ++q) {
+        exact[q] = exact_of(model, queries, segments[s]);
+        exact[q]->start(first + q);
+      }
       const uint32_t* const rows = chosen[s].rows;
-      for (size_t i = 0; i < chosen[s].count; ++i) {
-        if (i % kTogether == 0) control.poll(worker);
-        if (i + kAhead < chosen[s].count) exact->fetch(rows[i + kAhead]);
-        const int64_t position = segments[s].first + rows[i];
-        best.keep({exact->distance(rows[i], 0), position, position}, ranking.k);
+      const size_t n = chosen[s].count;
+      for (size_t begin = 0; begin < n; begin += kShared) {
+        control.poll(worker);
+        const size_t end = std::min(begin + kShared, n);
+        for (size_t q = 0; q < count; ++q)
+          for (size_t i = begin; i < end; ++i) {
+            if (q == 0 && i + kAhead < n) exact[q]->fetch(rows[i + kAhead]);
+            const int64_t position = segments[s].first + rows[i];
+            best[q].keep({exact[q]->distance(rows[i], 0), position, position}, ranking.k);
+          }
       }
     }
-    std::sort_heap(best.begin(), best.end());
-    best.write(ranking, query);
-    efforts[query] = {0, 0, static_cast<int32_t>(n_rows)};
+    for (size_t q = 0; q < count; ++q) {
+      std::sort_heap(best[q].begin(), best[q].end());
+      best[q].write(ranking, first + q);
+      efforts[first + q] = {0, 0, static_cast<int32_t>(n_rows)};
+    }
   });
 }
 

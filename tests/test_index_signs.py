@@ -475,6 +475,24 @@ def test_the_few_that_a_filter_leaves_are_all_compared(kind: str, metric: str) -
     assert (index.search(Q, 200, filter=wanted).ids[:, 150:] == -1).all()
 
 
+def test_how_many_queries_share_the_rows_of_a_filter_does_not_matter() -> None:
+    X, Q = rows(3000), rows(77, seed=5)
+    index = Index.build(X, sketch="signs", random_state=0)
+    wanted = np.arange(0, 3000, 23)
+    whole = index.search(Q, 9, filter=wanted, n_threads=1)
+    for n_threads in (1, 2, 3):
+        for step in (1, 31, 32, 33, 77):
+            parts = [
+                index.search(Q[at : at + step], 9, filter=wanted, n_threads=n_threads)
+                for at in range(0, len(Q), step)
+            ]
+            assert np.array_equal(np.concatenate([one.ids for one in parts]), whole.ids)
+            assert np.array_equal(np.concatenate([one.distances for one in parts]), whole.distances)
+    exact = np.sqrt(((Q[:, np.newaxis].astype(float) - X[wanted].astype(float)) ** 2).sum(axis=2))
+    order = np.argsort(exact, axis=1, kind="stable")[:, :9]
+    assert np.allclose(whole.distances, np.take_along_axis(exact, order, axis=1), rtol=1e-5)
+
+
 def test_a_filter_leaves_recall_as_it_is() -> None:
     X, Q = blobs(8000), blobs(300, seed=1)
     index = build("grouped", X, far=False, n_groups=100)
