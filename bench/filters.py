@@ -25,6 +25,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ N_PRODUCTS, LENGTHS = 60_000, (0.2, 5.0)
 
 Rows = npt.NDArray[Any]
 Record = dict[str, Any]
+Calls = dict[str, Callable[[], object]]
 
 
 class Scan:
@@ -67,9 +69,7 @@ class Scan:
         return self._numbers[found]
 
 
-def least_times(
-    calls: dict[str, Callable[[], object]], turns: int, clock: Callable[[], float]
-) -> dict[str, float]:
+def least_times(calls: Calls, turns: int, clock: Callable[[], float]) -> dict[str, float]:
     """The least time of each, which take turns."""
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(turns):
@@ -103,11 +103,11 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
     def measured(name: str, mask: npt.NDArray[np.bool_], forms: dict[str, Any]) -> Iterable[Record]:
         """Of some forms of one filter, beside no filter and a scan."""
         scan = Scan(X, mask)
-        batch = {form: lambda chosen=chosen: search(chosen) for form, chosen in forms.items()}
-        batch |= {"none": lambda: search(None), "scan": lambda: scan(Q)}
-        alone = {form: lambda chosen=chosen: one_by_one(chosen) for form, chosen in forms.items()}
+        batch: Calls = {form: partial(search, chosen) for form, chosen in forms.items()}
+        batch |= {"none": partial(search, None), "scan": partial(scan, Q)}
+        alone: Calls = {form: partial(one_by_one, chosen) for form, chosen in forms.items()}
         alone |= {
-            "none": lambda: one_by_one(None),
+            "none": partial(one_by_one, None),
             "scan": lambda: [scan(row[np.newaxis]) for row in one],
         }
         in_batch = least_times(batch, asked.turns, clock)
@@ -186,7 +186,7 @@ def products(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[
         index = Index.build(rows, metric="ip", random_state=0)
         truth = np.asarray(nearest(Q, rows, k=K, metric="ip"))
         times = least_times(
-            {"ours": lambda index=index: index.search(Q, K, n_threads=asked.threads)},
+            {"ours": partial(index.search, Q, K, n_threads=asked.threads)},
             asked.turns,
             clock,
         )
@@ -223,8 +223,8 @@ def shown(records: list[Record], by_product: list[Record], *, markdown: bool) ->
             "| " + " | ".join(texts) + " |" if markdown else "  ".join(t.rjust(12) for t in texts)
         )
 
-    head = ("filter", "form", "rows", "recall", "batch, us", "x none", "x scan")
-    head += ("one, us", "x none", "x scan", "first, us", "asked")
+    head = ["filter", "form", "rows", "recall", "batch, us", "x none", "x scan"]
+    head += ["one, us", "x none", "x scan", "first, us", "asked"]
     line(head)
     if markdown:
         line(["---"] * len(head))

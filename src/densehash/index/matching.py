@@ -45,10 +45,11 @@ def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
     >>> matching(payload, where_of("not year < 2020", rows.columns))
     array([False, False,  True])
     """
-    key = _Same(chosen) if is_expression(chosen) else chosen
+    by_expression = is_expression(chosen)
+    key = _Same(chosen) if by_expression else chosen
     found = payload.kept_mask(key)
     if found is None:
-        found = _by_expression(payload, chosen) if key is not chosen else _by_tree(payload, chosen)
+        found = (_by_expression if by_expression else _by_tree)(payload, chosen)
         payload.keep_mask(key, found)
     return found
 
