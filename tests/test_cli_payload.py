@@ -351,3 +351,13 @@ def test_json_of_several_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for mixed in ((1, "a"), (["a"], "a"), (2**70, 1)):
         with pytest.raises(InputError, match="a.jsonl: column.* must have values of one type each"):
             values(*mixed)
+
+
+def test_rows_in_two_groups(capsys: Capture, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.concatenate([X, X + 1, X + 2]))
+    for said in (1, 2):
+        told = ("--kind", "grouped", "--groups", 8, "--groups-a-row", said, "--force")
+        good(capsys, "build", tmp_path / "x.npy", "-o", tmp_path / "a", *told)
+        (segment,) = Index.open(tmp_path / "a")._state.segments
+        rows = segment.columns["entry_rows"]
+        assert np.bincount(rows[rows < segment.n_rows]).tolist() == [said] * segment.n_rows
