@@ -46,10 +46,21 @@ ROOMS = {
         *("index", "locks", "metrics", "parallel", "progress", "report", "rows", "source", "truth"),
     },
     "distributed": {
-        *("checks", "datasets", "disk", "errors", "hashers", "index", "locks", "rows", "source"),
+        *(
+            "checks",
+            "columns",
+            "datasets",
+            "disk",
+            "errors",
+            "hashers",
+            "index",
+            "locks",
+            "rows",
+            "source",
+        ),
         *("store", "truth"),
     },
-    "export": {"bits", "checks", "datasets", "disk", "errors", "hashers", "index"},
+    "export": {"bits", "checks", "datasets", "disk", "distributed", "errors", "hashers", "index"},
     "integrations": {"checks", "errors", "index", "locks", "truth"},
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {

@@ -47,6 +47,7 @@ _KEEP: dict[str, bool | str] = {
         "densehash build rows.parquet -o photos.dh --column embedding --ids id",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
+        "densehash build rows.csv -o rows.dh --column vec --ids id --payload lang,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
@@ -73,7 +74,7 @@ def _build(
         str | None,
         typer.Option(
             help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
-            "Parquet, Arrow and Feather files."
+            "Parquet, Arrow, Feather, CSV, TSV and JSON lines."
         ),
     ] = None,
     keep_vectors: Annotated[
@@ -85,6 +86,10 @@ def _build(
     ] = "own",
     groups: Annotated[
         int | None, typer.Option(help="How many groups, of the kind grouped.")
+    ] = None,
+    groups_a_row: Annotated[
+        int | None,
+        typer.Option(help="Of signs in groups: in how many a row lies, 1 (default) or 2."),
     ] = None,
     tables: Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")] = None,
     seed: Annotated[int, typer.Option(help="Draws the planes and the groups.")] = 0,
@@ -120,15 +125,14 @@ def _build(
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
-    if not alone and payload is not None:
-        raise InputError("--payload: not of an index in shards")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
     column = column_of_ids(ids, vectors)
     opened = open_vectors(vectors, key=key, ids=column)
     names = ids_of_rows(ids, vectors)
     beside = {}
     if payload is not None:
-        beside["payload"] = read_table(vectors, columns_said(payload, "--payload"), key=key)
+        wanted = columns_said(payload, "--payload")
+        beside["payload"] = read_table(vectors, wanted, key=key, ids=column)
     begun = time.perf_counter()
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
@@ -157,6 +161,7 @@ def _build(
             metric=metric,
             keep_vectors=_KEEP[keep_vectors],
             n_groups=groups,
+            groups_a_row=groups_a_row,
             n_tables=tables,
             random_state=seed,
             verbose=1 if told is None else told.verbose,

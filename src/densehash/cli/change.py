@@ -78,14 +78,18 @@ def _update(
 ) -> None:
     """Replace vectors of an index by those of a file; an id that is not there is a mistake.
 
-    Where the index has a payload, and the file columns, these are replaced, too.
+    Where the index has a payload, and the file its columns, these are replaced, too; rows of a file
+    that has none of them keep theirs.
     """
-    from densehash.datasets.arrow import has_columns
+    from densehash.datasets import column_names
     from densehash.index import Index
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    payload = _payload_of(opened, vectors, key) if has_columns(vectors) else None  # as it was
+    columns = set(opened.info()["payload"] or ())
+    payload = None  # as it was
+    if columns & set(column_names(vectors)):
+        payload = _payload_of(opened, vectors, key)
     opened.update(names, X, payload=payload, verbose=1)
     if as_json:
         typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
@@ -184,7 +188,10 @@ def _payload_of(index: Index, vectors: Path, key: str | None) -> Any:
     from densehash.datasets.arrow import read_table
 
     columns = index.info()["payload"]
-    return None if columns is None else read_table(vectors, list(columns), key=key)
+    if columns is None:
+        return None
+    texts = [name for name, kind in columns.items() if kind == "string"]
+    return read_table(vectors, list(columns), key=key, texts=texts)
 
 
 def _sizes(index: Index) -> dict[str, int]:

@@ -12,9 +12,8 @@ from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
 from densehash.errors import InputError
 from densehash.export.numbers import ids_path, keys_of, write_ids
-from densehash.export.rows import Export, Snapshot, check_free
+from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 from densehash.hashers.base import Hasher, LinearHasher
-from densehash.index import Index
 from densehash.index.kinds import Grouped
 
 __all__ = ["faiss_transform", "to_faiss"]
@@ -34,7 +33,7 @@ codes = densehash.export.codes_of(densehash.Index.open(...), Q)"""
 _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[keys]\n"
 
 
-def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False) -> Export:
+def to_faiss(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = False) -> Export:
     """Write codes as a binary index of faiss.
 
     It is an ``IndexBinaryFlat`` with ids, in an ``IndexBinaryIDMap2``; of an index of the grouped
@@ -48,13 +47,14 @@ def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False)
 
     Parameters
     ----------
-    index : of codes; faiss gets neither vectors nor payload
+    index : of codes, in shards or not; faiss gets neither vectors nor payload
     path : the file, for ``faiss.read_index_binary``; it appears when it is whole
     force : whether files that are there are replaced
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     [path.name for path in to_faiss(index, Path(folder, "codes.faiss")).paths]

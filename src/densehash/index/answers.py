@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Effort",
+    "FoundRows",
     "Hits",
     "Ranges",
     "equal_rows",
     "hits_of",
+    "kept_ids",
     "neighbours",
     "neighbours_within",
     "no_hits",
@@ -43,6 +46,10 @@ __all__ = [
 _BATCH = 2**24  # numbers that all queries of a batch have together
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
+
+
+Fetch: TypeAlias = "Callable[[NDArray[Any], NDArray[np.bool_]], pa.Table]"
+"""Of ids (m,) as users see them, and where there is none, the payload of these rows."""
 
 
 class Effort(NamedTuple):
@@ -65,12 +72,127 @@ class Effort(NamedTuple):
     vectors: NDArray[np.int32]
 
 
+class FoundRows:
+    """What hits of an index and of shards share: their rows as tables and dicts, with the payload.
+
+    A class of it is a tuple of ``ids``, ``distances`` and others, and says where the payload is.
+
+    Examples
+    --------
+    >>> isinstance(Hits(np.array([[3]]), np.array([[0.5]])), FoundRows)
+    True
+    """
+
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+    @property
+    def _fetch(self) -> Fetch | None:
+        """What reads the payload of rows; None where there is none."""
+        raise NotImplementedError
+
+    @property
+    def payload(self) -> pa.Table:
+        """What the index keeps beside the vectors of these rows."""
+        if self._fetch is None:
+            raise InputError(
+                "these hits have no payload: build the index with payload=..., and take the hits "
+                "as search() returns them"
+            )
+        ids = self.ids.reshape(-1)
+        return self._fetch(ids, _missing(ids))
+
+    def to_arrow(self) -> pa.Table:
+        """What was found, a row for each neighbour that is there.
+
+        Returns
+        -------
+        Table of query (from 0 on), rank (from 1 on), id, distance, and the columns of the payload,
+        where the index has one; a column of it that has one of these names is called
+        ``payload.NAME``
+
+        Examples
+        --------
+        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_arrow().to_pylist()
+        [{'query': 0, 'rank': 1, 'id': 3, 'distance': 0.5}]
+        """
+        pa = arrow()
+        ids, distances = self.ids.reshape(-1), self.distances.reshape(-1)
+        there = ~_missing(ids)
+        k = self.ids.shape[-1]
+        numbers = np.arange(len(ids))
+        table = pa.table(
+            {
+                "query": numbers // max(k, 1),
+                "rank": numbers % max(k, 1) + 1,
+                "id": pa.array(ids, pa.string() if ids.dtype == object else pa.int64()),
+                "distance": distances,
+            }
+        )
+        if self._fetch is not None:
+            payload = self.payload
+            for name in payload.column_names:
+                clear = f"payload.{name}" if name in table.column_names else name
+                table = table.append_column(clear, payload.column(name))
+        return table.filter(pa.array(there))
+
+    def to_pandas(self) -> Any:
+        """The same as a data frame of pandas.
+
+        Examples
+        --------
+        >>> list(Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_pandas().columns)
+        ['query', 'rank', 'id', 'distance']
+        """
+        return self.to_arrow().to_pandas()
+
+    def to_dicts(self) -> list[list[dict[str, Any]]]:
+        """What was found, for each query a list of dicts: id, distance, and the payload.
+
+        Without pyarrow, which a payload needs, these are ids and distances alone.
+
+        Examples
+        --------
+        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_dicts()
+        [[{'id': 3, 'distance': 0.5}]]
+        """
+        ids = self.ids.reshape(-1, self.ids.shape[-1])
+        there = ~_missing(ids)
+        found: list[list[dict[str, Any]]] = [[] for _ in ids]
+        rows = zip(
+            np.nonzero(there)[0].tolist(),
+            ids[there].tolist(),
+            self.distances.reshape(ids.shape)[there].tolist(),
+            strict=True,
+        )
+        payload = self._plain_payload(there.reshape(-1))
+        for (query, name, distance), beside in zip(rows, payload, strict=True):
+            found[query].append({"id": name, "distance": distance, **beside})
+        return found
+
+    def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
+        if self._fetch is None or find_spec("pyarrow") is None:
+            return [{} for _ in range(int(there.sum()))]
+        pa = arrow()
+        table = self.payload.filter(pa.array(there))
+        names = [
+            f"payload.{name}" if name in ("id", "distance") else name for name in table.column_names
+        ]
+        try:
+            found: list[dict[str, Any]] = table.rename_columns(names).to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond 9999
+            raise InputError(
+                f"the payload has what Python cannot hold: {error}; take hits.to_arrow()"
+            ) from None
+        return found
+
+
 class _Hits(NamedTuple):
     ids: NDArray[Any]
     distances: NDArray[Any]
 
 
-class Hits(_Hits):
+class Hits(_Hits, FoundRows):
     """The neighbours of q queries, nearest first; equally near ones by id.
 
     Where one vector of shape (d,) was asked for, shapes are (k,) in place of (q, k), and ``effort``
@@ -121,105 +243,28 @@ class Hits(_Hits):
         return hits
 
     @property
-    def payload(self) -> pa.Table:
-        """What the index keeps beside the vectors of these rows."""
-        if self.searched is None:
-            raise InputError(
-                "these hits have no payload: build the index with payload=..., and take the hits "
-                "as search() returns them"
-            )
-        ids = self.ids.reshape(-1)
-        missing = _missing(ids)
-        try:
-            if self.searched.id_type == "string":
-                ids = check_ids(["" if name is None else name for name in ids.tolist()])
-            return payload_of(self.searched, ids, missing)
-        except InputError as error:  # they were found in there
-            raise FileError(f"the index is damaged: {error}") from None
+    def _fetch(self) -> Fetch | None:
+        return None if self.searched is None else partial(_found_in, self.searched)
 
-    def to_arrow(self) -> pa.Table:
-        """What was found, a row for each neighbour that is there.
 
-        Returns
-        -------
-        Table of query (from 0 on), rank (from 1 on), id, distance, and the columns of the payload,
-        where the index has one; a column of it that has one of these names is called
-        ``payload.NAME``
+def _found_in(state: State, ids: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Table:
+    try:
+        return payload_of(state, kept_ids(ids, state.id_type), missing)
+    except InputError as error:  # they were found in there
+        raise FileError(f"the index is damaged: {error}") from None
 
-        Examples
-        --------
-        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_arrow().to_pylist()
-        [{'query': 0, 'rank': 1, 'id': 3, 'distance': 0.5}]
-        """
-        pa = arrow()
-        ids, distances = self.ids.reshape(-1), self.distances.reshape(-1)
-        there = ~_missing(ids)
-        k = self.ids.shape[-1]
-        numbers = np.arange(len(ids))
-        table = pa.table(
-            {
-                "query": numbers // max(k, 1),
-                "rank": numbers % max(k, 1) + 1,
-                "id": pa.array(ids, pa.string() if ids.dtype == object else pa.int64()),
-                "distance": distances,
-            }
-        )
-        if self.searched is not None:
-            payload = self.payload
-            for name in payload.column_names:
-                clear = f"payload.{name}" if name in table.column_names else name
-                table = table.append_column(clear, payload.column(name))
-        return table.filter(pa.array(there))
 
-    def to_pandas(self) -> Any:
-        """The same as a data frame of pandas.
+def kept_ids(ids: NDArray[Any], id_type: str) -> NDArray[Any]:
+    """Ids of hits as they are kept, (m,); what stands for no row becomes any id.
 
-        Examples
-        --------
-        >>> list(Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_pandas().columns)
-        ['query', 'rank', 'id', 'distance']
-        """
-        return self.to_arrow().to_pandas()
-
-    def to_dicts(self) -> list[list[dict[str, Any]]]:
-        """What was found, for each query a list of dicts: id, distance, and the payload.
-
-        Without pyarrow, which a payload needs, these are ids and distances alone.
-
-        Examples
-        --------
-        >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).to_dicts()
-        [[{'id': 3, 'distance': 0.5}]]
-        """
-        ids = self.ids.reshape(-1, self.ids.shape[-1])
-        there = ~_missing(ids)
-        found: list[list[dict[str, Any]]] = [[] for _ in ids]
-        rows = zip(
-            np.nonzero(there)[0].tolist(),
-            ids[there].tolist(),
-            self.distances.reshape(ids.shape)[there].tolist(),
-            strict=True,
-        )
-        payload = self._plain_payload(there.reshape(-1))
-        for (query, name, distance), beside in zip(rows, payload, strict=True):
-            found[query].append({"id": name, "distance": distance, **beside})
-        return found
-
-    def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
-        if self.searched is None or find_spec("pyarrow") is None:
-            return [{} for _ in range(int(there.sum()))]
-        pa = arrow()
-        table = self.payload.filter(pa.array(there))
-        names = [
-            f"payload.{name}" if name in ("id", "distance") else name for name in table.column_names
-        ]
-        try:
-            found: list[dict[str, Any]] = table.rename_columns(names).to_pylist()
-        except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond 9999
-            raise InputError(
-                f"the payload has what Python cannot hold: {error}; take hits.to_arrow()"
-            ) from None
-        return found
+    Examples
+    --------
+    >>> kept_ids(np.array(["a", None], object), "string")
+    array([b'a', b''], dtype='|S1')
+    """
+    if id_type != "string":
+        return ids
+    return check_ids(["" if name is None else name for name in ids.tolist()])
 
 
 class Ranges(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
-from densehash.columns import parts_of_frame
+from densehash.columns import column_of, parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import as_hashed, empty_state, kept_type, state_of_codes
@@ -26,10 +26,9 @@ from densehash.index.changes import (
     with_rows,
     without_ids,
 )
-from densehash.index.columns import in_words
 from densehash.index.fetching import old_payload, payload_of
 from densehash.index.filters import AnyFilter, allowed_rows
-from densehash.index.given import payload_rows
+from densehash.index.given import check_given, payload_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
 from densehash.index.measuring import measured
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
@@ -684,6 +683,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Ranges: ...
     @overload
     def search(
@@ -700,6 +700,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits: ...
     @overload
     def search(
@@ -716,6 +717,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits: ...
     def search(
         self,
@@ -731,6 +733,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits | Ranges:
         """Find the neighbours of queries.
 
@@ -762,6 +765,7 @@ class Index:
             without), or how many buckets of each table it looks up by its margins (multi, which
             searches exactly without)
         n_threads : how many threads; without, one for each CPU
+        column : the name of the column of vectors, where Q is a frame that has others
 
         Returns
         -------
@@ -792,11 +796,13 @@ class Index:
             and exclude_self is False
             and rerank == "auto"
             and (candidates is None and metric is None and filter is None)
-            and (radius is None and probes is None)
+            and (radius is None and probes is None and column is None)
         ):
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:
                 return plain
+        if column is not None:
+            Q = column_of(Q, column)
         Q, is_one = as_queries(Q)
         if is_one:
             search: Callable[..., Hits | Ranges] = self.search
@@ -1109,22 +1115,12 @@ class Index:
                 self._mark = self._store.mark
 
     def _needed_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
-        if payload is None and self._state.payload is not None:
-            raise InputError(
-                f"rows of this index have a payload, so pass payload=... with the columns "
-                f"{in_words(self._state.payload)}"
-            )
+        check_given(payload, self._state.payload)
         return self._check_payload(payload, n_rows)
 
     def _check_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
-        if payload is None:
-            return None
-        if self._state.payload is None:
-            raise InputError(
-                "this index has no payload, and rows that come later cannot bring one: build it "
-                "with payload=..."
-            )
-        return payload_rows(payload, n_rows, self._state.payload)
+        check_given(payload, self._state.payload, needed=False)
+        return None if payload is None else payload_rows(payload, n_rows, self._state.payload)
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)

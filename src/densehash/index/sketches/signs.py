@@ -530,7 +530,10 @@ class _Look:
             times = (self.n_rows / self.n_allowed) ** _WIDER
             self.reach = reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
         elif exact:
-            self._rows = [np.flatnonzero(one).astype(np.uint32) for one in self._masks]
+            # Of booleans, since numpy is six times as slow with bytes.
+            self._rows = [
+                np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self._masks
+            ]
         else:
             self.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
 
