@@ -281,7 +281,8 @@ class Machine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         names = self.names
         mine: Any = [names[0], names[3], names[5], names[7]] if own == "names" else own
-        asked: dict[str, Any] = {"rerank": how, "metric": metric, "candidates": candidates}
+        asked: dict[str, Any] = {"rerank": how, "candidates": candidates}
+        asked["metric"] = metric if how == "exact" else self.index.metric
         asked["probes"] = probes if self.kind == "grouped" else None
         match = None if chosen is None else {names[at] for at in chosen}
         told = {**asked, "exclude_self": mine, "filter": match if match is None else [*match]}

@@ -160,6 +160,7 @@ class Request:
     rerank : "exact", a way of the sketch's own ("asymmetric"), or None
     allowed : for each segment which rows may be found
     reach : how far a sketch that estimates distances looks; None for others
+    compare_all : whether every row is compared by its vector, whatever the sketch
     watch : is told of each batch what was looked at, int32 (q, 3): groups, entries, vectors
     """
 
@@ -168,4 +169,5 @@ class Request:
     rerank: str | None
     allowed: Sequence[Allowed]
     reach: Reach | None = None
+    compare_all: bool = False
     watch: Callable[[NDArray[np.int32]], None] | None = None

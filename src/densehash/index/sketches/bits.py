@@ -45,7 +45,6 @@ class Bits(Codes):
 
     name: ClassVar[str] = "bits"
     format_version: ClassVar[int] = 2
-    any_metric: ClassVar[bool] = False
 
     def __init__(self, n_bits: int, hasher: Hasher | None = None) -> None:
         super().__init__(hasher)
@@ -92,6 +91,7 @@ class Bits(Codes):
             raise FileError(f"{cls.name} are compared by {HAMMING} distance, without vectors")
         if content["sketch_settings"] != {}:
             raise FileError(f"sketch_settings of {cls.name} must be empty")
+        check_integer(content["n_bits"], "n_bits", 1)
         if "hasher" in content:
             return cls(content["n_bits"], Codes.from_settings(content, kind).hasher)
         if content["n_features"] != content["n_bits"]:
