@@ -203,7 +203,9 @@ def test_hits_travel_without_their_index() -> None:
     hits = signs.search(np.zeros((2, 8)), 3)
     for travel in TRAVELS.values():
         again = travel(hits)
-        assert np.array_equal(again.looked_at, hits.looked_at)
+        assert again.looked_at is not None
+        assert hits.looked_at is not None
+        assert again.looked_at.tolist() == hits.looked_at.tolist()
         assert again.to_dicts() == hits.to_dicts()
         with pytest.raises(InputError, match="these hits have no payload"):
             _ = again.payload

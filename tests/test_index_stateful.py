@@ -88,6 +88,7 @@ class Machine(RuleBasedStateMachine):
     id_type: str
     keep: Any
     has_payload: bool
+    is_created: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,11 +96,22 @@ class Machine(RuleBasedStateMachine):
         self.path = self.folder / "a.dh"
         names = INTS if self.id_type == "int64" else STRINGS
         self.names = names
+        self.on_disk: Model | None = None
+        if self.is_created:
+            self.index, self.model = self.created()
+            return
         X, payload = POOL[:4], self.beside(PAYLOADS[:4])
         self.index = build(self.kind, X, names[:4], keep_vectors=self.keep, payload=payload)
         self.model = model_of(self.index)
         self.model.put(names[:4], X, payload)
-        self.on_disk: Model | None = None
+
+    def created(self) -> tuple[Index, Model]:
+        """An index of no rows, and a model that compares all of them until it learns."""
+        told = {**KINDS[self.kind], "hasher": "lsh", "n_bits": N_BITS, "random_state": 1}
+        if "n_groups" in told:
+            told["n_groups"] = LEARN_AT
+        index = Index.create(D, learn_at=LEARN_AT, kind=self.kind, keep_vectors=self.keep, **told)
+        return index, Model(hasher(), vector_type=self.keep if self.keep != True else "float32")
 
     @initialize(opened=st.booleans())
     def begin(self, opened: bool) -> None:
@@ -122,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         if not names or any(name in self.model.rows for name in names):
             self.refused(lambda: add(payload=payload))
         else:
-            if self.has_payload:
+            if self.has_payload and not self.index._state.is_open:
                 self.refused(add)
             self.change(lambda: add(payload=payload), lambda m: m.put(names, X, payload), fault)
 
@@ -155,7 +167,7 @@ class Machine(RuleBasedStateMachine):
             return
         twice = None if payload is None else [*payload, payload[0]]
         self.refused(lambda: self.index.upsert([*names, names[0]], np.r_[X, X[:1]], payload=twice))
-        if payload is not None:
+        if payload is not None and not self.index._state.is_open:
             self.refused(lambda: self.index.upsert(names, X))
         found = self.change(
             lambda: self.index.upsert(names, X, payload=payload),
@@ -192,7 +204,10 @@ class Machine(RuleBasedStateMachine):
             assert leftovers(self.path) == set()
             return FileError
         assert not disk.failed
+        waits = self.index_waits
         follow(self.model)
+        if self.is_created and self.waits and len(self.model) >= LEARN_AT:
+            self.learn()
         if opened:
             self.on_disk = self.model.copy()
         return result

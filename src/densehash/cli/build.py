@@ -17,12 +17,22 @@ from densehash.cli.app import app, examples
 from densehash.cli.arguments import (
     AsJson,
     Bits,
+    Force,
+    Groups,
     IdsOfRows,
+    KeepVectors,
     Key,
+    Kind,
     Method,
+    OwnMetric,
+    PayloadOf,
+    Seed,
+    Sketch,
+    Tables,
     column_of_ids,
     columns_said,
     ids_of_rows,
+    vectors_kept,
 )
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
@@ -32,11 +42,6 @@ from densehash.errors import InputError
 __all__: list[str] = []
 
 _SHARD_BYTES, _SHARDS_A_THREAD = 2**27, 2
-_KEEP: dict[str, bool | str] = {
-    "own": True,
-    **{name: name for name in ("float32", "float16", "uint8", "int8")},
-    "no": False,
-}
 
 
 @app.command(
@@ -54,43 +59,19 @@ _KEEP: dict[str, bool | str] = {
 def _build(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the index.")],
-    sketch: Annotated[
-        str,
-        typer.Option(
-            help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
-            "where a hasher is named."
-        ),
-    ] = "auto",
+    sketch: Sketch = "auto",
     hasher: Method = "auto",
     bits: Bits = None,
-    kind: Annotated[
-        str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
-    ] = "auto",
-    metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
+    kind: Kind = "auto",
+    metric: OwnMetric = "l2",
     ids: IdsOfRows = None,
     key: Key = None,
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
-            "Parquet, Arrow and Feather files."
-        ),
-    ] = None,
-    keep_vectors: Annotated[
-        str,
-        typer.Option(
-            help="For exact re-ranking: in their own type, as float32, float16, uint8 or int8, "
-            "or not at all: no."
-        ),
-    ] = "own",
-    groups: Annotated[
-        int | None, typer.Option(help="How many groups, of the kind grouped.")
-    ] = None,
-    tables: Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the planes and the groups.")] = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an index that is there already.")
-    ] = False,
+    payload: PayloadOf = None,
+    keep_vectors: KeepVectors = "own",
+    groups: Groups = None,
+    tables: Tables = None,
+    seed: Seed = 0,
+    force: Force = False,
     scheduler: Scheduler = None,
     local_cluster: LocalCluster = None,
     shard_rows: Annotated[
@@ -109,14 +90,13 @@ def _build(
     -o, which must lie on storage that all of them reach under the same path, as must the file.
     """
     from densehash import distributed
-    from densehash.checks import check_choice
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
     from densehash.datasets.arrow import read_table
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 
-    check_choice(keep_vectors, "--keep-vectors", tuple(_KEEP))
+    kept = vectors_kept(keep_vectors)
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
@@ -155,7 +135,7 @@ def _build(
             n_bits=bits,
             kind=kind,
             metric=metric,
-            keep_vectors=_KEEP[keep_vectors],
+            keep_vectors=kept,
             n_groups=groups,
             n_tables=tables,
             random_state=seed,

@@ -18,6 +18,7 @@ from densehash.index.ordering import Found, Ranked, first_of, with_wider
 from densehash.index.question import Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
+from densehash.index.sketches.signs import check_size
 from densehash.index.state import State
 from densehash.index.visits import Allowed
 
@@ -80,7 +81,7 @@ def compared(state: State, asked: Question, request: Request) -> Found:
     >>> compared(state, asked, Request(2, 0, "exact", [None])).positions
     array([[4, 3]])
     """
-    _ = asked.prepared  # refuses what nothing can be computed with
+    check_size(asked.hashed if asked.metric == "cosine" else asked.vectors)
     parts = []
     for segment, allowed in zip(state.segments, request.allowed, strict=True):
         rows = np.arange(segment.n_rows)

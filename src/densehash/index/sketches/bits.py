@@ -91,7 +91,6 @@ class Bits(Codes):
             raise FileError(f"{cls.name} are compared by {HAMMING} distance, without vectors")
         if content["sketch_settings"] != {}:
             raise FileError(f"sketch_settings of {cls.name} must be empty")
-        check_integer(content["n_bits"], "n_bits", 1)
         if "hasher" in content:
             return cls(content["n_bits"], Codes.from_settings(content, kind).hasher)
         if content["n_features"] != content["n_bits"]:
