@@ -18,7 +18,11 @@ from densehash.errors import FileError, InputError
 from densehash.index import Index
 from densehash.index.state import content_of
 
-KINDS: dict[str, dict[str, Any]] = {"flat": {}, "multi": {"kind": "multi", "n_tables": 3}}
+KINDS: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "grouped": {"n_groups": 6},  # of which all are visited without being told
+    "multi": {"kind": "multi", "n_tables": 3},
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -65,6 +69,8 @@ def test_codes_of_any_form_are_searched(kind: str, n_bits: int, form: Any) -> No
     told: dict[str, Any] = {}
     if kind == "multi":
         told = {"kind": kind, "n_tables": max(min(3, n_bits), n_bits // 16)}
+    elif kind == "grouped":
+        told = {"kind": kind, "n_groups": 4}
     index = Index.from_codes(form(there), **told)
     found = index.search(form(asked), 7)
     expected = nearest(asked, there, list(range(60)), 7)

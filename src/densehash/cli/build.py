@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +39,9 @@ from densehash.cli.info import describe, in_words
 from densehash.cli.text import facts
 from densehash.errors import InputError
 
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
+
 __all__: list[str] = []
 
 _SHARD_BYTES, _SHARDS_A_THREAD = 2**27, 2
@@ -53,6 +56,7 @@ _SHARD_BYTES, _SHARDS_A_THREAD = 2**27, 2
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
+        "densehash build codes.npy -o codes.dh --codes --kind grouped",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
 )
@@ -71,6 +75,14 @@ def _build(
     groups: Groups = None,
     tables: Tables = None,
     seed: Seed = 0,
+    codes: Annotated[
+        bool,
+        typer.Option(
+            "--codes",
+            help="The file has ready-made codes, packed bits as uint8 or fixed-size binary; "
+            "--hasher may name the folder of the hasher that made them.",
+        ),
+    ] = False,
     force: Force = False,
     scheduler: Scheduler = None,
     local_cluster: LocalCluster = None,
@@ -85,6 +97,10 @@ def _build(
     Rows go through memory piece by piece, so that there may be more than it holds. The index
     appears when it is whole. One that is replaced stays as it is until then: whoever searches it
     sees the old one or the new one.
+
+    With --codes, codes of rows, made elsewhere or by densehash encode, are searched by Hamming
+    distance, and so are codes that densehash add brings. Queries are codes, too; or vectors, where
+    --hasher names the folder of a hasher. --bits is for codes that end in padding.
 
     With --scheduler or --local-cluster, workers make an index in shards, each an index folder in
     -o, which must lie on storage that all of them reach under the same path, as must the file.
@@ -110,6 +126,27 @@ def _build(
     if payload is not None:
         beside["payload"] = read_table(vectors, columns_said(payload, "--payload"), key=key)
     begun = time.perf_counter()
+    if codes:
+        options = (scheduler, local_cluster, payload, sketch, metric, keep_vectors)
+        if options != (None, None, None, "auto", "l2", "own"):
+            raise InputError(
+                "--codes goes with --hasher, --bits, --kind, --groups, --tables, --ids and --seed "
+                "alone: codes have no vectors, and are compared by Hamming distance"
+            )
+        index = Index.from_codes(
+            opened,
+            ids=names,
+            hasher=None if hasher == "auto" else _hasher_in(hasher),
+            n_bits=bits,
+            kind=kind,
+            n_groups=groups,
+            n_tables=tables,
+            random_state=seed,
+            path=out,
+            verbose=1,
+        )
+        _say_built(describe(index), out, time.perf_counter() - begun, as_json=as_json)
+        return
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
         X: Any = opened
@@ -143,11 +180,24 @@ def _build(
         )
         seconds = time.perf_counter() - begun
         about = describe(index)
+    _say_built(about, out, seconds, as_json=as_json)
+
+
+def _hasher_in(folder: str) -> Hasher:
+    """The hasher that made codes."""
+    from densehash.cli.encoding import open_hasher
+
+    if not Path(folder).is_dir():
+        raise InputError(f"--hasher must be the folder of a hasher with --codes, got {folder!r}")
+    return open_hasher(Path(folder))[0]
+
+
+def _say_built(about: dict[str, Any], out: Path, seconds: float, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
-    said |= {"payload"} if payload is not None else set()
+    said |= {"payload"} if about["payload"] is not None else set()
     said |= {"recall", "bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

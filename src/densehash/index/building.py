@@ -17,13 +17,13 @@ from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
-from densehash.index.kinds import KINDS, Flat, Grouped, Kind, Multi
+from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import UnitRows
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.sketches import Bits, Codes, Signs, Sketch
-from densehash.index.sketches.bits import HAMMING, packed, plain_codes
+from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.rows import Floats, Rows
@@ -209,8 +209,11 @@ def state_of_codes(
     hasher: Hasher | None = None,
     n_bits: int | None = None,
     kind: str = "auto",
+    n_groups: int | None = None,
     n_tables: int | None = None,
+    random_state: int | RandomState | None = None,
     id_type: IdType = "int64",
+    verbose: bool = False,
 ) -> tuple[State, NDArray[np.uint8]]:
     """An index of no rows for codes that were made elsewhere, and these codes as it keeps them.
 
@@ -222,9 +225,7 @@ def state_of_codes(
     >>> state.in_words(len(codes))
     'flat, 3 rows, 16 ready-made bits, no vectors, hamming'
     """
-    check_choice(kind, "kind", ("auto", Flat.name, Multi.name))
-    if n_tables is not None and kind != Multi.name:
-        raise InputError(f"n_tables is for the {Multi.name} kind, this one is {Flat.name}")
+    check_choice(kind, "kind", ("auto", *KINDS))
     if hasher is not None:
         if not hasattr(hasher, "n_bits_") or not hasattr(hasher, "transform"):
             raise InputError("hasher must be a Hasher that has learnt, the one that made the codes")
@@ -237,12 +238,18 @@ def state_of_codes(
     if len(kept) == 0:
         raise InputError("codes are empty, at least 1 row is needed")
     sketch = Bits(bits, hasher)
-    if kind == Multi.name:
-        where: Kind = Multi.from_settings({"n_tables": n_tables}, n_bits=bits, n_features=bits)
-        reason = f"{Multi.name}, as was asked for"
-    else:
-        where = Flat()
-        reason = f"{Flat.name}: ready-made codes have no vectors to group them by"
+    chosen = kind
+    if kind == "auto":
+        chosen = Flat.name if n_groups is None else Grouped.name
+    where, reason = kind_for(
+        chosen,
+        Rows(Unpacked(kept, bits), verbose=verbose),
+        bits,
+        options={"n_groups": n_groups, "n_tables": n_tables},
+        random_state=random_state,
+    )
+    if kind == "auto" and n_groups is None:
+        reason = "flat: all codes are compared, so that the nearest are found; of many, name groups"
     return State(sketch, where, HAMMING, id_type, None, reason=reason), kept
 
 
@@ -492,8 +499,12 @@ def rowset_of(
     """
     sketch, kind = state.sketch, state.kind
     if isinstance(sketch, Bits):  # they are codes already
+        codes = np.array(X[first : first + len(ids)])
+        labels_of_codes = None
+        if isinstance(kind, Grouped):
+            labels_of_codes = kind.centers.labels(Rows(Unpacked(codes, sketch.n_bits)))
         advance(len(ids))
-        return Rowset(ids, {"codes": np.array(X[first : first + len(ids)])}, None, None)
+        return Rowset(ids, {"codes": codes}, None, labels_of_codes)
     part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
 
     def kept(

@@ -304,7 +304,9 @@ class Index:
         hasher: Hasher | None = None,
         n_bits: int | None = None,
         kind: str = "auto",
+        n_groups: int | None = None,
         n_tables: int | None = None,
+        random_state: int | RandomState | None = None,
         path: str | os.PathLike[str] | None = None,
         verbose: int | None = None,
     ) -> Self:
@@ -321,8 +323,12 @@ class Index:
         ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
         hasher : fitted, the one that made the codes; then vectors are hashed by it
         n_bits : of packed codes that end in padding, which is zero; 8 times the width without
-        kind : "flat", "multi", or "auto", which is flat
+        kind : "flat", which compares all codes; "grouped", which compares those in the nearest
+            groups, and is several times as fast where there are a million; "multi"; or "auto",
+            which is flat, and grouped where ``n_groups`` is given
+        n_groups : for the grouped kind; about 1.3 times the root of n without
         n_tables : for the multi kind; n_bits / log2(n) without
+        random_state : of the groups
         path : a folder in which the index is made, as in :meth:`build`
         verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
 
@@ -334,17 +340,20 @@ class Index:
         Hits(ids=array(['four', 'two'], dtype=object), distances=array([1, 1], dtype=int32))
         """
         names = None if ids is None else check_ids(ids)
+        shown = int(shows_bars(verbose))
         state, kept = state_of_codes(
             codes,
             hasher=hasher,
             n_bits=n_bits,
             kind=kind,
+            n_groups=n_groups,
             n_tables=n_tables,
+            random_state=random_state,
             id_type="int64" if names is None else type_of(names),
+            verbose=shown > 0,
         )
         if names is not None:
             check_new(names, len(kept), "codes")
-        shown = int(shows_bars(verbose))
         if path is None:
             return cls(with_rows(state, kept, names, shown))
         with Store.creating(path, form=INDEX) as change:

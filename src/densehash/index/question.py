@@ -20,6 +20,11 @@ __all__ = ["EVERYTHING", "Prepared", "Question", "Reach", "Request"]
 class Prepared(ABC):
     """What a sketch makes of q queries, once for all segments."""
 
+    @property
+    def points(self) -> NDArray[Any] | None:
+        """Real (q, n), what groups are chosen by; None, where it is the vectors."""
+        return None
+
     @abstractmethod
     def __len__(self) -> int:
         """How many queries."""
@@ -94,6 +99,12 @@ class Question:
     def prepared(self) -> Prepared:
         """What the sketch makes of the queries; an error where their numbers are too large."""
         return self._prepare(self.hashed)
+
+    @property
+    def points(self) -> NDArray[Any] | None:
+        """What groups are chosen by; None, where nobody knows."""
+        own = self.prepared.points
+        return self.hashed if own is None and self.has_vectors else own
 
     def some(self, which: slice | NDArray[np.intp]) -> Question:
         """The question for some of the queries."""

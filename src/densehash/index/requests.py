@@ -331,7 +331,7 @@ def _question_of_codes(
     if len(codes) == 0:
         raise InputError("Q is empty: at least 1 code is needed")
     visited = check_probes(probes, state)
-    if visited is not None:
+    if visited is not None and state.kind.probes_by_margins:
         raise InputError(
             f"probes is {visited}, but buckets are chosen by the margins of vectors, and these "
             "queries are codes: leave probes out, which searches codes exactly"
@@ -341,9 +341,9 @@ def _question_of_codes(
         state.sketch.prepare,
         metric=state.metric,
         unit_rows=False,
-        probes=None,
+        probes=visited,
         n_threads=check_threads(n_threads),
-        prepared=CodeQueries(codes=codes),
+        prepared=CodeQueries(codes=codes, n_bits=state.sketch.n_bits),
     )
 
 

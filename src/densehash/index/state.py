@@ -350,11 +350,13 @@ def _state_from(content: Mapping[str, Any], before: State | None) -> State:
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
         check_choice(content["vectors"], "vectors", VECTOR_TYPES)
+    n_features = check_integer(content["n_features"], "n_features", 1)
     kind = kind_from(
         content["kind"],
         content["kind_settings"],
         n_bits=check_integer(content["n_bits"], "n_bits", 0, MAX_BITS),
-        n_features=check_integer(content["n_features"], "n_features", 1),
+        # Ready-made codes are grouped by their bits.
+        n_features=content["n_bits"] if content.get("sketch") == Bits.name else n_features,
     )
     sketch = sketch_from(content, kind)
     if content["metric"] == HAMMING and not isinstance(sketch, Bits):
