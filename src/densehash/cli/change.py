@@ -47,7 +47,9 @@ FirstPayload = Annotated[
 @app.command(
     "add",
     epilog=examples(
-        "densehash add photos.dh more.npy", "densehash add photos.dh more.npy --ids ids.txt --json"
+        "densehash add photos.dh more.npy",
+        "densehash add photos.dh more.npy --ids ids.txt --json",
+        "densehash add texts.dh first.parquet --column embedding --ids id --payload title,year",
     ),
 )
 def _add(

@@ -36,7 +36,7 @@ __all__: list[str] = []
     "create",
     epilog=examples(
         "densehash create photos.dh --dim 768 --metric cosine",
-        "densehash add photos.dh first.parquet --column embedding --ids id --payload title,year",
+        "densehash create photos.dh --dim 128 --learn-at 50000 --keep-vectors float16",
     ),
 )
 def _create(
