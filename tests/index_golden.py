@@ -144,7 +144,7 @@ def answers(index: Index) -> list[Any]:
     for question in SIGNS_QUESTIONS if index.sketch == "signs" else QUESTIONS:
         if index.sketch == "vectors" and question.get("rerank") == "asymmetric":
             continue
-        told = {}
+        told: dict[str, Any] = {}
         if question.get("metric", index.metric) != index.metric:
             # As it was before such a search compared every row.
             told = {"candidates": index.settings.candidates}
