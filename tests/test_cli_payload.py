@@ -72,6 +72,21 @@ def test_columns_of_the_file_are_kept(capsys: Capture, file: Path, tmp_path: Pat
     assert Index.open(tmp_path / "b").payload([N + 3]).to_pylist() == [ROWS[3]]
 
 
+def test_the_first_rows_of_an_empty_index_bring_its_columns(
+    capsys: Capture, file: Path, tmp_path: Path
+) -> None:
+    good(capsys, "create", tmp_path / "a", "--dim", X.shape[1], "--learn-at", 2 * N)
+    good(capsys, "add", tmp_path / "a", file, "--payload", "title,day")
+    first = {"title": ROWS[0]["title"], "day": ROWS[0]["day"]}
+    assert Index.open(tmp_path / "a").payload([0]).to_pylist() == [first]
+    message = "--payload is for the first rows of an index: this one has rows, with title, day"
+    assert message in bad(capsys, "add", tmp_path / "a", file, "--payload", "title")
+    good(capsys, "add", tmp_path / "a", file)
+    opened = Index.open(tmp_path / "a")
+    assert opened.sketch == "signs"
+    assert opened.payload([0, N]).to_pylist() == [first, first]
+
+
 def test_what_cannot_be_kept(
     capsys: Capture, file: Path, queries: Path, tmp_path: Path, index: Path
 ) -> None:

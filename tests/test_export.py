@@ -314,6 +314,26 @@ def test_faiss_has_the_same_groups(tmp_path: Path, id_type: str) -> None:
         assert [*found] == keys[labels == group].tolist()
 
 
+def test_faiss_has_the_groups_of_ready_made_codes(tmp_path: Path) -> None:
+    needs("faiss")
+    import faiss
+
+    learnt = ITQ(16, n_iter=0, random_state=0).fit(X)
+    codes = learnt.transform(X)
+    index = Index.from_codes(codes, hasher=learnt, kind="grouped", n_groups=7, random_state=0)
+    export(index, "faiss", tmp_path / "out")
+    there: Any = faiss.read_index_binary(str(tmp_path / "out"))
+    there.nprobe = 7
+    asked_for = learnt.transform(Q)
+    distances, _ = there.search(asked_for, 5)
+    assert distances.tolist() == index.search(asked_for, 5, probes=7).distances.tolist()
+    kind = index._state.kind
+    assert isinstance(kind, Grouped)
+    centers = faiss.downcast_IndexBinary(there.quantizer).reconstruct_n(0, 7)
+    bits = np.unpackbits(centers, axis=1, bitorder="little")
+    assert np.array_equal(bits, kind.centers.centers + kind.centers.shift >= 0.5)
+
+
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_faiss_makes_the_codes_of_queries(tmp_path: Path, metric: str) -> None:
     needs("faiss")

@@ -96,7 +96,7 @@ INDEX_FLOORS = (
     {"fetching"},
     {"answers"},
     {"measuring", "pairs"},
-    {"tuning"},
+    {"learning", "tuning"},
     {"index"},
     {"neighbors"},
     {"__init__"},

@@ -152,7 +152,9 @@ def test_every_type_of_vectors(path: Path, kind: str, dtype: Any) -> None:
     whole = one_index(index, X, ids)
     for Q in (rows(5, seed=3, dtype=dtype), rows(5, seed=3) / 3):
         check(index, whole, Q, 4, candidates=7)
-        check(index, whole, Q, 4, metric="ip")
+        check(index, whole, Q, 4, metric="l2")
+        with pytest.raises(InputError, match="metric must be 'l2' here, got 'ip'"):
+            index.search(Q, 4, metric="ip")
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -170,7 +172,7 @@ def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: str
     if isinstance(kinds[0], Grouped) and isinstance(kinds[1], Grouped):
         assert kinds[0].centers.centers.tobytes() == kinds[1].centers.centers.tobytes()
     check(index, whole, X[:50] + 0.1, 10)
-    check(index, whole, X[:50], 10, metric="ip", rerank="asymmetric")
+    check(index, whole, X[:50], 10, rerank="asymmetric")
 
 
 def test_queries_that_find_too_few_look_everywhere(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from densehash.bits import pack
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
 from densehash.errors import InputError
@@ -15,6 +16,7 @@ from densehash.export.numbers import ids_path, keys_of, write_ids
 from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 from densehash.hashers.base import Hasher, LinearHasher
 from densehash.index.kinds import Grouped
+from densehash.index.sketches.bits import HAMMING
 
 __all__ = ["faiss_transform", "to_faiss"]
 
@@ -89,7 +91,8 @@ def _index_of(faiss: Any, rows: Snapshot) -> Any:
         return flat
     centers = rows.kind.centers
     groups = faiss.IndexBinaryFlat(n_bits)
-    groups.add(rows.hasher.transform(centers.centers + centers.shift))
+    points = centers.centers + centers.shift
+    groups.add(pack(points >= 0.5) if rows.metric == HAMMING else rows.hasher.transform(points))
     made = faiss.IndexBinaryIVF(groups, n_bits, len(centers))
     made.is_trained, made.nprobe = True, rows.kind.n_probes(rows.probes)
     for part in rows.parts():

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
+_MANY = 2**12  # rows of each query at a time, where every row is compared
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
@@ -90,6 +91,11 @@ class FoundRows:
     def _fetch(self) -> Fetch | None:
         """What reads the payload of rows; None where there is none."""
         raise NotImplementedError
+
+    @property
+    def _can_read(self) -> bool:
+        """Whether there is a payload, and pyarrow to read it."""
+        return self._fetch is not None and find_spec("pyarrow") is not None
 
     @property
     def payload(self) -> pa.Table:
@@ -171,7 +177,7 @@ class FoundRows:
         return found
 
     def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
-        if self._fetch is None or find_spec("pyarrow") is None:
+        if not self._can_read:
             return [{} for _ in range(int(there.sum()))]
         pa = arrow()
         table = self.payload.filter(pa.array(there))
@@ -209,7 +215,7 @@ class Hits(_Hits, FoundRows):
         of the two that ``ids, distances = hits`` unpacks
     payload : pyarrow Table (q * k rows), what the index keeps beside the vectors of these rows,
         those of the first query first; null where there are fewer. It is read when it is asked
-        for, as it was when the index was searched
+        for, as it was when the index was searched. Hits that are pickled or copied keep it
 
     Examples
     --------
@@ -225,9 +231,16 @@ class Hits(_Hits, FoundRows):
 
     looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
     searched: State | None = None  # the index as it was, where it has a payload
+    read: pa.Table | None = None  # the payload, of hits that have travelled
+
+    def __copy__(self) -> Hits:
+        hits = Hits(*self)
+        hits.__dict__.update(self.__dict__)
+        return hits
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"looked_at": self.looked_at}  # an index would travel with what was found in it
+        # The payload travels with what was found, the index does not.
+        return {"looked_at": self.looked_at, "read": self.payload if self._can_read else None}
 
     @property
     def effort(self) -> Effort | None:
@@ -240,11 +253,18 @@ class Hits(_Hits, FoundRows):
         hits = Hits(self.ids[0], self.distances[0])
         hits.looked_at = None if self.looked_at is None else self.looked_at[0]
         hits.searched = self.searched
+        hits.read = None if self.read is None else self.read.slice(0, self.ids.shape[-1])
         return hits
 
     @property
     def _fetch(self) -> Fetch | None:
+        if self.read is not None:
+            return partial(_read_before, self.read)
         return None if self.searched is None else partial(_found_in, self.searched)
+
+
+def _read_before(table: pa.Table, *_: object) -> pa.Table:
+    return table
 
 
 def _found_in(state: State, ids: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Table:
@@ -467,7 +487,7 @@ def neighbours_within(
 
 def _batches(state: State, asked: Question, request: Request) -> Iterator[tuple[slice, Question]]:
     """Some queries after the other; many at a time, since those alike then share the cache."""
-    n = max(request.n_candidates, request.k)
+    n = max(request.n_candidates, request.k, _MANY if request.compare_all else 0)
     numbers = n * len(state.segments) + state.kind.numbers_a_query
     n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
     step = -(-len(asked) // max(n_batches, 1))  # all of one size

@@ -42,7 +42,7 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
     >>> allowed_rows(state, [1, 3])
     [array([False,  True, False,  True])]
     """
-    if chosen is None:
+    if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
         return [segment.live for segment in state.segments]
     if callable(chosen):
         return [_of_function(segment, chosen) for segment in state.segments]
