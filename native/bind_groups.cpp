@@ -75,7 +75,7 @@ nb::tuple rerank_of(const Vectors& queries, const Vectors& vectors,
                     const Input<int64_t, 2>& positions, const Ranks& ranks, size_t k,
                     const std::string& metric, size_t n_threads, const std::string& simd) {
   const Metric by = metric_named(metric);
-  const Squares squares = find_squares(kernels_named(simd).name);
+  const Squares squares = kernels_named(simd).squares;
   const Candidates candidates{positions.data(), positions.shape(0), positions.shape(1),
                               vectors.shape(0), data_or_null(ranks)};
   return ranked(candidates.n_queries, k, n_threads, [&](Control& control, const Ranking& ranking) {

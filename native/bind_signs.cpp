@@ -42,7 +42,7 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
   const std::vector<int8_t> padded = with_zeros(matrix);
   const Decoder decoder{padded.data(), steps.data(), gram.data(),
                         bits,          width,        padded_width_for(width),
-                        find_dots(kernels_named("").name)};
+                        kernels_named("").dots};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
   static_assert(sizeof(Lengths) == 4 * sizeof(float));
@@ -353,7 +353,7 @@ class Signs {
             const Vectors& queries, SignSettings settings, size_t n_threads,
             const Answers& found) const {
     SignModel model = model_;
-    model.dots = find_dots(kernels.name);
+    model.dots = kernels.dots;
     settings.probes = std::min(settings.probes, model_.n_groups);
     without_lock(n_threads, [&](Control& control) {
       with_type(queries, [&](const auto* of_query) {

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <memory>
 
-#include "squares.hpp"
 #include "vectors.hpp"
 #include "whole.hpp"
 
@@ -64,7 +63,7 @@ WholeCenters::WholeCenters(const float* rows, size_t n, size_t width, Metric by)
   means = WholeRows(n_regions, width);
   for (size_t r = 0; r < n_regions; ++r)
     means.set(r, rows + r * count / n_regions * width, width, Metric::l2);
-  const Dots dots = find_dots(find_kernels("")->name);
+  const Dots dots = find_kernels("")->dots;
   std::vector<int32_t> products(means.steps.size());
   std::vector<uint32_t> nearest(count);
   std::vector<float> totals(n_regions * width);
@@ -140,7 +139,7 @@ class Nearest {
  public:
   Nearest(const WholeCenters& wholes, const float* centers, size_t width)
       : wholes_(wholes), centers_(centers), width_(width),
-        dots_(find_dots(find_kernels("")->name)),
+        dots_(find_kernels("")->dots),
         n_near_(wholes.near.size() / wholes.regions.size()), whole_(kRows, width),
         some_(kSome, width),
         sums_(kSome * std::max(wholes.means.steps.size(), wholes.largest())),

@@ -1,5 +1,9 @@
-// The inner loops of one instruction set, as a table of functions. Each set is one file,
-// kernels_<name>.cpp, compiled with its own flags; the rest of the library sees this table only.
+// The inner loops, as a list of functions for each instruction set. A set is one file,
+// kernels_<name>.cpp, compiled with its own flags: it puts its functions into the list of the set
+// before it, and dispatch.cpp names it. The rest of the library sees these lists only.
+//
+// What such a file includes is in unnamed namespaces and uses no template of the standard library:
+// the linker must never merge code of one instruction set into another's.
 #pragma once
 
 #include <cstddef>
@@ -102,6 +106,15 @@ inline void signs_of_each(const uint8_t* blocks, size_t bits, size_t count,
 
 }  // namespace
 
+// What distances between vectors are made of: the squared distance, or the inner product and the
+// squared length of the vector.
+struct Sums {
+  double sum, length;
+};
+
+// The widest vectors of bytes whose squared distances fit 32 bits.
+constexpr size_t kMostSquares = 65536;
+
 struct Kernels {
   const char* name;
 
@@ -130,12 +143,21 @@ struct Kernels {
   // Sums what the tables of up to kSignQueries say of the entries of some blocks.
   void (*signs)(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries,
                 size_t n_queries);
+
+  // Squared distances of the rows at these positions; width is at most kMostSquares. nullptr where
+  // a loop that the compiler turns into vector instructions is as fast.
+  void (*squares)(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
+                  size_t count, Sums* sums);
+
+  // Products of vectors (n_vectors, width) with the rows of a matrix (count, width), sums:
+  // (n_vectors, count). width is a multiple of 16 and count of 8; numbers are -127 to 127, so that
+  // sums of up to 130,000 fit.
+  void (*dots)(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+               size_t count, int32_t* sums);
 };
 
-const Kernels& scalar_kernels();
-const Kernels& neon_kernels();
-const Kernels& avx2_kernels();
-const Kernels& avx512_kernels();
+using Squares = decltype(Kernels::squares);
+using Dots = decltype(Kernels::dots);
 
 // The fastest set this machine runs, or the named one; nullptr where that is not to be had.
 const Kernels* find_kernels(const char* name);

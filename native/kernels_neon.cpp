@@ -393,18 +393,16 @@ void signs_of_queries(const uint8_t* blocks, size_t bits, size_t count, const Si
 
 }  // namespace
 
-const Kernels& neon_kernels() {
-  static constexpr Kernels kernels = {"neon",
-                                      row_neon<Write8, uint8_t>,
-                                      row_neon<Write16, uint16_t>,
-                                      count_neon,
-                                      gather,
-                                      below<Neon, uint8_t>,
-                                      below<Neon, uint16_t>,
-                                      group_kernels<Neon>({64, 15}, {128, 13}),
-                                      group_kernels<NeonHalf>({64, 15}, {128, 15}),
-                                      signs_of_queries};
-  return kernels;
+void use_neon(Kernels& kernels) {
+  kernels.row8 = row_neon<Write8, uint8_t>;
+  kernels.row16 = row_neon<Write16, uint16_t>;
+  kernels.count8 = count_neon;
+  kernels.gather = gather;
+  kernels.below8 = below<Neon, uint8_t>;
+  kernels.below16 = below<Neon, uint16_t>;
+  kernels.whole = group_kernels<Neon>({64, 15}, {128, 13});
+  kernels.half = group_kernels<NeonHalf>({64, 15}, {128, 15});
+  kernels.signs = signs_of_queries;
 }
 
 }  // namespace densehash

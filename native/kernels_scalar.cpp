@@ -51,20 +51,29 @@ size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* ta
   return found;
 }
 
+void dots(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+          size_t count, int32_t* sums) {
+  for (size_t row = 0; row < count; ++row, matrix += width) {
+    for (size_t v = 0; v < n_vectors; ++v) {
+      const int8_t* const vector = vectors + v * width;
+      int32_t sum = 0;
+      for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
+      sums[v * count + row] = sum;
+    }
+  }
+}
+
 }  // namespace
 
-const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels = {"scalar",
-                                      row<uint8_t>,
-                                      row<uint16_t>,
-                                      count_row<row<uint8_t>>,
-                                      gather,
-                                      below<uint8_t>,
-                                      below<uint16_t>,
-                                      {},
-                                      {},
-                                      signs_of_each<signs>};
-  return kernels;
+void use_scalar(Kernels& kernels) {
+  kernels.row8 = row<uint8_t>;
+  kernels.row16 = row<uint16_t>;
+  kernels.count8 = count_row<row<uint8_t>>;
+  kernels.gather = gather;
+  kernels.below8 = below<uint8_t>;
+  kernels.below16 = below<uint16_t>;
+  kernels.signs = signs_of_each<signs>;
+  kernels.dots = dots;
 }
 
 }  // namespace densehash

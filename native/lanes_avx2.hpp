@@ -214,19 +214,14 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
   return found;
 }
 
-// The kernels of an instruction set that has AVX2 for tables, and its own ways for one query.
-constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
-                              decltype(Kernels::row16) row16, decltype(Kernels::count8) count8) {
-  return {name,
-          row8,
-          row16,
-          count8,
-          gather,
-          below<Avx2, uint8_t>,
-          below<Avx2, uint16_t>,
-          group_kernels<Avx2>({64, 12}, {64, 12}),
-          group_kernels<Avx2Half>({64, 14}, {64, 14}),
-          signs_of_each<signs_avx2>};
+// What sets that have AVX2 do alike.
+inline void use_lanes(Kernels& kernels) {
+  kernels.gather = gather;
+  kernels.below8 = below<Avx2, uint8_t>;
+  kernels.below16 = below<Avx2, uint16_t>;
+  kernels.whole = group_kernels<Avx2>({64, 12}, {64, 12});
+  kernels.half = group_kernels<Avx2Half>({64, 14}, {64, 14});
+  kernels.signs = signs_of_each<signs_avx2>;
 }
 
 }  // namespace

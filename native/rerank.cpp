@@ -7,10 +7,6 @@
 #include "least.hpp"
 #include "vectors.hpp"
 
-#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
-
 namespace densehash {
 namespace {
 
@@ -163,54 +159,6 @@ RERANK(float, uint8_t);
 RERANK(float, int8_t);
 RERANK(uint8_t, uint8_t);
 RERANK(int8_t, int8_t);
-
-namespace {
-
-// What this machine has for vectors of bytes, beyond loops.
-struct OfBytes {
-  Squares squares;
-  Dots dots;
-};
-
-#ifdef DENSEHASH_DOTPROD
-bool has_dotprod() {
-#ifdef __linux__
-  constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
-  return (getauxval(AT_HWCAP) & kDotprod) != 0;
-#else
-  return __APPLE__;  // all of them
-#endif
-}
-#endif
-
-void dots_loop(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
-               size_t count, int32_t* sums) {
-  for (size_t row = 0; row < count; ++row, matrix += width) {
-    for (size_t v = 0; v < n_vectors; ++v) {
-      const int8_t* const vector = vectors + v * width;
-      int32_t sum = 0;
-      for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
-      sums[v * count + row] = sum;
-    }
-  }
-}
-
-OfBytes of_bytes(const char* instruction_set) {
-  if (std::strcmp(instruction_set, "scalar") != 0) {
-#if defined(__x86_64__)
-    return {squares_avx2, dots_avx2};  // which all sets but that one have: see dispatch.cpp
-#elif defined(DENSEHASH_DOTPROD)
-    if (has_dotprod()) return {squares_dotprod, dots_dotprod};
-#endif
-  }
-  return {nullptr, dots_loop};
-}
-
-}  // namespace
-
-Squares find_squares(const char* instruction_set) { return of_bytes(instruction_set).squares; }
-
-Dots find_dots(const char* instruction_set) { return of_bytes(instruction_set).dots; }
 
 // --- codes -------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 // Distances of one query to many codes, in plain C++: the portable path, and what the compiler
 // turns into the popcount instructions of the set that the including file is compiled for.
-// In an unnamed namespace, and without anything of the standard library that is a template:
-// the linker must never merge code of one instruction set into another's.
+// In an unnamed namespace for the reason given in kernels.hpp.
 #pragma once
 
 #include <cstring>

@@ -13,7 +13,6 @@
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "rerank.hpp"
-#include "squares.hpp"
 
 namespace densehash {
 

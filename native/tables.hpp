@@ -10,7 +10,7 @@
 // adds up the bytes as they are (low + 16 * high, modulo 256) and `high` the high halves, so
 // low = sum - 16 * high.
 //
-// In an unnamed namespace for the reason given in rows.hpp. `Lanes` is the vector type of the
+// In an unnamed namespace for the reason given in kernels.hpp. `Lanes` is the vector type of the
 // including file, with its few operations.
 #pragma once
 

@@ -146,7 +146,7 @@ bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
 }
 
 // Products and squared distances of vectors of bytes, the greatest among them.
-bool check_bytes(const char* name, const Case& c, std::mt19937& random) {
+bool check_bytes(const Kernels& kernels, const Case& c, std::mt19937& random) {
   const size_t width = (c.bytes + 15) / 16 * 16, count = (c.n_codes % 64 + 8) / 8 * 8;
   const auto numbers = [&](size_t n) {
     std::vector<int8_t> of_rows(n * width);
@@ -156,7 +156,7 @@ bool check_bytes(const char* name, const Case& c, std::mt19937& random) {
   };
   const std::vector<int8_t> vectors = numbers(c.n_queries), matrix = numbers(count);
   std::vector<int32_t> sums(c.n_queries * count);
-  find_dots(name)(vectors.data(), c.n_queries, matrix.data(), width, count, sums.data());
+  kernels.dots(vectors.data(), c.n_queries, matrix.data(), width, count, sums.data());
   for (size_t v = 0; v < c.n_queries; ++v)
     for (size_t row = 0; row < count; ++row) {
       int32_t sum = 0;
@@ -164,15 +164,14 @@ bool check_bytes(const char* name, const Case& c, std::mt19937& random) {
       if (sums[v * count + row] != sum) return false;
     }
 
-  const Squares squares = find_squares(name);
-  if (squares == nullptr) return true;
+  if (kernels.squares == nullptr) return true;
   const std::vector<uint8_t> query = random_codes(random, 1, c.bytes);
   std::vector<uint8_t> rows = random_codes(random, count, c.bytes);
   for (size_t b = 0; b < c.bytes; ++b) rows[b] = query[b] < 128 ? 255 : 0;
   std::vector<size_t> positions(count);
   for (size_t i = 0; i < count; ++i) positions[i] = count - 1 - i;
   std::vector<Sums> found(count);
-  squares(query.data(), rows.data(), c.bytes, positions.data(), count, found.data());
+  kernels.squares(query.data(), rows.data(), c.bytes, positions.data(), count, found.data());
   for (size_t i = 0; i < count; ++i) {
     double sum = 0;
     for (size_t b = 0; b < c.bytes; ++b) {
@@ -246,7 +245,7 @@ int main(int n_arguments, char** arguments) {
   for (const char* const* name = kernel_names(); *name != nullptr; ++name)
     check_all(*name, [&](const Case& c) {
       const Kernels& kernels = *find_kernels(*name);
-      return check(kernels, c, random) && check_bytes(*name, c, random) &&
+      return check(kernels, c, random) && check_bytes(kernels, c, random) &&
              (c.bytes > 128 || check_signs(kernels, c, random));
     });
   check_all("tables", [&](const Case& c) { return check_tables(c, random); });
