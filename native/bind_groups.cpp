@@ -40,8 +40,8 @@ nb::tuple top_k_in_groups_of(const Bytes& queries, const Bytes& codes, const Pos
                              const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries);
-  const Groups groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
-                      data_or_null(allowed)};
+  const GroupedCodes groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
+                            data_or_null(allowed)};
   const Output<int32_t> near(Numpy::empty, q.count, k);
   const Output<int64_t> positions(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "keys.hpp"
+
 namespace densehash {
 
 Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes) {
@@ -79,13 +81,13 @@ class TableBuilder {
     const size_t begin = starts[0], n = starts[count] - begin;
     keys_.resize(n);
     for (size_t i = 0; i < n; ++i)
-      keys_[i] = uint64_t{value(rows[begin + i], next_)} << 32 | rows[begin + i];
+      keys_[i] = RowKey::make(value(rows[begin + i], next_), rows[begin + i]);
     for (size_t v = 0; v < count; ++v) {
       uint64_t* of_bucket = keys_.data() + (starts[v] - begin);
       uint64_t* end = keys_.data() + (starts[v + 1] - begin);
       if (!std::is_sorted(of_bucket, end)) std::sort(of_bucket, end);
     }
-    for (size_t i = 0; i < n; ++i) rows[begin + i] = static_cast<uint32_t>(keys_[i]);
+    for (size_t i = 0; i < n; ++i) rows[begin + i] = static_cast<uint32_t>(RowKey::position(keys_[i]));
   }
 
   const Substrings& substrings_;

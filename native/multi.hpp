@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "checked.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "scan.hpp"

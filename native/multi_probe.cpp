@@ -4,6 +4,7 @@
 
 #include "buckets.hpp"
 #include "multi.hpp"
+#include "select.hpp"
 
 namespace densehash {
 namespace {
@@ -64,7 +65,7 @@ class ProbeSearch {
       : tables_(tables), reader_(kernels, tables, control, worker),
         flips_(tables.substrings.count()), values_(flips_.size()), buckets_(flips_.size()) {}
 
-  void search(const uint8_t* query, const float* margins, size_t n_probes, NearestRows& take) {
+  void search(const uint8_t* query, const float* margins, size_t n_probes, NearestCodes<Stream::any>& take) {
     const Substrings& substrings = tables_.substrings;
     for (size_t part = 0; part < flips_.size(); ++part) {
       perturbations_.find(margins, substrings.bits(part), n_probes, flips_[part]);
@@ -119,7 +120,7 @@ void multi_probe(const Kernels& kernels, Codes queries, const float* margins, si
   if (there == 0) return;
   struct Worker {
     ProbeSearch search;
-    NearestRows take;
+    NearestCodes<Stream::any> take;
     std::vector<uint64_t> keys;
   };
   std::vector<std::unique_ptr<Worker>> workers(control.n_threads());

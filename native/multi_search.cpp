@@ -121,16 +121,11 @@ struct AskNear {
   size_t radius;
 };
 
-struct RisingNearest : Selector {
-  using Selector::Selector;
-  void hit(size_t distance, size_t row) { push(distance, row); }
-};
-
 struct AskNearest {
-  using ByTables = NearestRows;
-  using ByScan = RisingNearest;
-  NearestRows by_tables() const { return {k, bits}; }
-  RisingNearest by_scan() const { return {k, bits}; }
+  using ByTables = NearestCodes<Stream::any>;
+  using ByScan = NearestCodes<Stream::rising>;
+  ByTables by_tables() const { return {k, bits}; }
+  ByScan by_scan() const { return {k, bits}; }
   size_t bytes_a_query() const { return 2 * k * sizeof(uint64_t) + bits * sizeof(uint32_t); }
 
   size_t k, bits;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "checked.hpp"
 #include "least.hpp"
 #include "vectors.hpp"
 
@@ -49,7 +50,7 @@ class Worker {
         count, [&](size_t i) { return measure_.roughly(sums_[i]); }, Measure::surely_farther);
     uint64_t* const keys = least_.keys();
     for (size_t i = 0; i < found; ++i) {
-      const size_t at = position_of(keys[i]);
+      const size_t at = RowKey::position(keys[i]);
       keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
     }
     const size_t n = std::min(found, ranking.k);
@@ -58,7 +59,7 @@ class Worker {
     int64_t* positions = ranking.positions + query * ranking.k;
     for (size_t i = 0; i < n; ++i) {
       distances[i] = float_of(keys[i]);
-      positions[i] = static_cast<int64_t>(position_of(keys[i]));
+      positions[i] = static_cast<int64_t>(RowKey::position(keys[i]));
     }
     std::fill(distances + n, distances + ranking.k, std::numeric_limits<float>::infinity());
     std::fill(positions + n, positions + ranking.k, int64_t{-1});
@@ -69,12 +70,10 @@ class Worker {
   void sort(uint64_t* keys, uint64_t* first, uint64_t* end) {
     std::partial_sort(keys, first, end);
     if (candidates_.ranks == nullptr || keys == first) return;
-    const uint64_t last = first[-1] >> 32;
-    end = std::partition(first, end, [=](uint64_t key) { return key >> 32 == last; });
-    order_ties(keys, end, [&](size_t position) {
-      const uint32_t rank = read_once(candidates_.ranks + position);
-      if (rank >= candidates_.n_rows) throw std::runtime_error("a rank is beyond the last row");
-      return rank;
+    const size_t last = RowKey::first(first[-1]);
+    end = std::partition(first, end, [=](uint64_t key) { return RowKey::first(key) == last; });
+    order_ties<RowKey>(keys, end, [&](size_t position) {
+      return rank_of(candidates_.ranks, position, candidates_.n_rows);
     });
   }
 

@@ -10,12 +10,6 @@
 
 namespace densehash {
 
-// A number of an array that another thread may change at any time: what is checked is what is used.
-template <class T>
-T read_once(const T* from) {
-  return __atomic_load_n(from, __ATOMIC_RELAXED);
-}
-
 struct Codes {
   const uint8_t* data;
   size_t count;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "centers.hpp"
+#include "checked.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "rerank.hpp"
@@ -112,9 +113,17 @@ struct SecondModel {
 
 enum class Values { none, float32, float16, uint8, int8 };
 
-// The entries of group i lie at limits[i]..limits[i + 1]. The arrays may come from a damaged file:
-// what they say is checked before it is followed, and std::runtime_error thrown.
+// The entries of group i lie at limits[i]..limits[i + 1]. What the arrays say is checked before it
+// is followed.
 struct SignSegment {
+  Range range(size_t group) const { return range_of(limits, group, n_entries); }
+  size_t rank(size_t row) const { return rank_of(ranks, row, n_rows); }
+  size_t row(size_t entry) const {
+    const uint32_t found = read_once(rows + entry);
+    if (found >= n_rows) throw std::runtime_error("a row number is beyond the last row");
+    return found;
+  }
+
   const uint8_t* blocks;
   const int64_t* limits;
   const uint32_t* rows;  // of each entry

@@ -11,9 +11,8 @@
 #include <random>
 
 #include "asymmetric.hpp"
-#include "rerank.hpp"
+#include "keys.hpp"
 #include "search.hpp"
-#include "select.hpp"
 
 using namespace densehash;
 
@@ -68,21 +67,21 @@ bool check(const Kernels& kernels, const Case& c, std::mt19937& random) {
       const size_t distance = plain_distance(queries.row(q), codes.row(i), c.bytes);
       if (all[q * c.n_codes + i] != distance) return false;
       ++expected[q * (codes.bits() + 1) + distance];
-      keys[i] = make_key(distance, i);
+      keys[i] = HammingKey::make(distance, i);
     }
     std::sort(keys.begin(), keys.end());
     for (size_t i = 0; i < c.k; ++i) {
       const bool there = i < c.n_codes;
-      if (near[q * c.k + i] != (there ? static_cast<int64_t>(key_distance(keys[i])) : -1) ||
-          indices[q * c.k + i] != (there ? static_cast<int64_t>(key_position(keys[i])) : -1))
+      if (near[q * c.k + i] != (there ? static_cast<int64_t>(HammingKey::first(keys[i])) : -1) ||
+          indices[q * c.k + i] != (there ? static_cast<int64_t>(HammingKey::position(keys[i])) : -1))
         return false;
     }
     size_t i = 0;
-    for (; i < c.n_codes && key_distance(keys[i]) <= radius; ++i) {
+    for (; i < c.n_codes && HammingKey::first(keys[i]) <= radius; ++i) {
       const size_t place = static_cast<size_t>(limits[q]) + i;
       if (place >= static_cast<size_t>(limits[q + 1]) ||
-          within_indices[place] != static_cast<int64_t>(key_position(keys[i])) ||
-          within_distances[place] != static_cast<int32_t>(key_distance(keys[i])))
+          within_indices[place] != static_cast<int64_t>(HammingKey::position(keys[i])) ||
+          within_distances[place] != static_cast<int32_t>(HammingKey::first(keys[i])))
         return false;
     }
     if (static_cast<size_t>(limits[q + 1] - limits[q]) != i) return false;
