@@ -14,16 +14,17 @@ namespace densehash {
 class BucketReader {
  public:
   BucketReader(const Kernels& kernels, const MultiTables& tables, Control& control, size_t worker)
-      : kernels_(kernels), tables_(tables), control_(control), worker_(worker),
-        positions_(kRows), distances_(kRows) {}
+      : kernels_(kernels), tables_(tables), control_(control), worker_(worker), positions_(kRows),
+        distances_(kRows) {}
 
-  // Appends those buckets of a part that hold rows, and returns how many rows.
-  size_t look_up(size_t part, const uint32_t* values, size_t count, std::vector<Bucket>& buckets) {
-    const uint32_t* starts = tables_.starts_of(part);
+  // Appends those buckets of a table that hold rows, and returns how many rows.
+  size_t look_up(size_t table, const uint32_t* values, size_t count,
+                 std::vector<Bucket>& buckets) {
+    const uint32_t* starts = tables_.starts_of(table);
     for (size_t i = 0; i < count; ++i) __builtin_prefetch(starts + values[i]);
     size_t n_rows = 0;
     for (size_t i = 0; i < count; ++i) {
-      const Bucket bucket = tables_.bucket(part, values[i]);
+      const Bucket bucket = tables_.bucket(table, values[i]);
       if (bucket.begin == bucket.end) continue;
       buckets.push_back(bucket);
       n_rows += bucket.end - bucket.begin;
@@ -35,10 +36,10 @@ class BucketReader {
   // take.hit(distance, row) for the rows of some buckets that are closer than take.bound(), that
   // may be found, and of which is_new(row).
   template <class Take, class IsNew>
-  void visit(size_t part, const std::vector<Bucket>& buckets, const uint8_t* query, Take& take,
+  void visit(size_t table, const std::vector<Bucket>& buckets, const uint8_t* query, Take& take,
              IsNew&& is_new) {
     constexpr size_t kAhead = 8;  // buckets
-    const uint32_t* rows = tables_.rows_of(part);
+    const uint32_t* rows = tables_.rows_of(table);
     size_t n = 0;
     for (size_t i = 0; i < buckets.size(); ++i) {
       if (i + kAhead < buckets.size()) __builtin_prefetch(rows + buckets[i + kAhead].begin);

@@ -107,7 +107,8 @@ WholeCenters::WholeCenters(const float* rows, size_t n, size_t width, Metric by)
     for (size_t i = 0; i < n_regions; ++i)
       keys[i] = make_float_key(whole_distance(means, i, means.steps[r], products[i]), i);
     std::sort(keys.begin(), keys.end());
-    for (size_t i = 0; i < n_near; ++i) near.push_back(static_cast<uint32_t>(RowKey::position(keys[i])));
+    for (size_t i = 0; i < n_near; ++i)
+      near.push_back(static_cast<uint32_t>(RowKey::position(keys[i])));
   }
 }
 
@@ -138,11 +139,9 @@ struct Close {
 class CenterFinder {
  public:
   CenterFinder(const WholeCenters& wholes, const float* centers, size_t width)
-      : wholes_(wholes), centers_(centers), width_(width),
-        dots_(find_kernels("")->dots),
+      : wholes_(wholes), centers_(centers), width_(width), dots_(find_kernels("")->dots),
         n_near_(wholes.near.size() / wholes.regions.size()), whole_(kRows, width),
-        some_(kSome, width),
-        sums_(kSome * std::max(wholes.means.steps.size(), wholes.largest())),
+        some_(kSome, width), sums_(kSome * std::max(wholes.means.steps.size(), wholes.largest())),
         distances_(wholes.largest()) {}
 
   void find(const float* rows, size_t count, uint32_t* out) {
@@ -206,8 +205,7 @@ class CenterFinder {
     const float twice = 2 * unit;
     int32_t least = std::numeric_limits<int32_t>::max();
     for (size_t i = 0; i < region.count; ++i) {
-      distances[i] =
-          sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
+      distances[i] = sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
       least = std::min(least, distances[i]);
     }
     if (least > close.bound()) return;
@@ -249,8 +247,7 @@ void nearest_centers(const WholeCenters& wholes, const float* centers, size_t wi
   std::vector<std::unique_ptr<CenterFinder>> finders(n_workers);
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
-    if (!finders[worker])
-      finders[worker] = std::make_unique<CenterFinder>(wholes, centers, width);
+    if (!finders[worker]) finders[worker] = std::make_unique<CenterFinder>(wholes, centers, width);
     const size_t first = task * kRows;
     finders[worker]->find(rows + first * width, std::min(kRows, count - first), out + first);
   });

@@ -1,5 +1,5 @@
-// Arrays that may come from a damaged file, and that other threads may change at any time: a number
-// is read once and checked before it is followed. std::runtime_error says what cannot be.
+// Arrays that may come from a damaged file, and that other threads may change at any time: a
+// number is read once and checked before it is followed. std::runtime_error says what cannot be.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <vector>
 
 #include "kernels.hpp"
 
@@ -28,43 +29,40 @@ bool has_dotprod() {
 }
 #endif
 
-class Sets {
- public:
+struct Sets {
   // All that this machine runs, slowest first.
   Sets() {
     add("scalar", use_scalar);
 #if defined(__aarch64__)
     add("neon", use_neon);
 #ifdef DENSEHASH_DOTPROD
-    if (has_dotprod()) use_dotprod(sets[count - 1]);
+    if (has_dotprod()) use_dotprod(sets.back());
 #endif
 #elif defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("popcnt") ||
-        !__builtin_cpu_supports("bmi2"))
-      return;
-    add("avx2", use_avx2);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vpopcntdq"))
-      add("avx512", use_avx512);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+        __builtin_cpu_supports("bmi2")) {
+      add("avx2", use_avx2);
+      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+          __builtin_cpu_supports("avx512vpopcntdq"))
+        add("avx512", use_avx512);
+    }
 #endif
+    names.push_back(nullptr);
   }
 
-  static constexpr size_t kMost = 4;
-  Kernels sets[kMost] = {};
-  const char* names[kMost + 1] = {};
-  size_t count = 0;
-
- private:
   // A set that DENSEHASH_SIMD can name. What it has no function for, it takes from the one before.
   void add(const char* name, void (*use)(Kernels&)) {
-    Kernels& kernels = sets[count];
-    if (count > 0) kernels = sets[count - 1];
-    kernels.name = names[count] = name;
+    Kernels kernels = sets.empty() ? Kernels{} : sets.back();
+    kernels.name = name;
     use(kernels);
-    ++count;
+    sets.push_back(kernels);
+    names.push_back(name);
   }
+
+  std::vector<Kernels> sets;
+  std::vector<const char*> names;
 };
 
 const Sets& all_sets() {
@@ -75,13 +73,13 @@ const Sets& all_sets() {
 }  // namespace
 
 const Kernels* find_kernels(const char* name) {
-  const Sets& all = all_sets();
-  if (name == nullptr || *name == '\0') return &all.sets[all.count - 1];
-  for (size_t i = 0; i < all.count; ++i)
-    if (std::strcmp(all.names[i], name) == 0) return &all.sets[i];
+  const std::vector<Kernels>& sets = all_sets().sets;
+  if (name == nullptr || *name == '\0') return &sets.back();
+  for (const Kernels& kernels : sets)
+    if (std::strcmp(kernels.name, name) == 0) return &kernels;
   return nullptr;
 }
 
-const char* const* kernel_names() { return all_sets().names; }
+const char* const* kernel_names() { return all_sets().names.data(); }
 
 }  // namespace densehash

@@ -45,8 +45,9 @@ void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size
 namespace {
 
 // Finds the nearest codes of one query after another. Candidates are kept in a list, which is cut
-// when it is full, and in the end. Ties are broken by rank, and ranks lie far apart: unlike in
-// NearestCodes, they are read only of those among which a cut has to choose.
+// when it is full, and in the end. Ties are broken by rank, and ranks lie far apart: they are read
+// only of those among which a cut has to choose. NearestCodes knows no ranks, and takes 6% (k =
+// 100) to 20% (k = 1000) more instructions, as it looks at candidates one by one.
 class GroupSearch {
  public:
   GroupSearch(const Kernels& kernels, const GroupedCodes& groups, size_t k)
@@ -106,19 +107,21 @@ class GroupSearch {
     }
   }
 
-  // Without a bound every code is a candidate. So some stretches are compared, and their k-th distance
-  // is found, before any code is taken. Returns how many were visited.
+  // Without a bound every code is a candidate. So some stretches are compared, and their k-th
+  // distance is found, before any code is taken. Returns how many were visited.
   size_t visit_first() {
     if (bits_ > 256 || groups_.allowed != nullptr) return 0;
     size_t n = 0, count = 0;
-    while (n < stretches_.size() && count + stretches_[n].count <= kCodes) count += stretches_[n++].count;
+    while (n < stretches_.size() && count + stretches_[n].count <= kCodes)
+      count += stretches_[n++].count;
     if (count < k_) return 0;
     // Calls what(stretch, its distances).
     const auto for_stretches = [&](auto&& what) {
       uint8_t* distances = tile8();
       for (size_t i = 0; i < n; distances += stretches_[i++].count) what(stretches_[i], distances);
     };
-    for_stretches([&](const Stretch& stretch, uint8_t* distances) { compare8(stretch, distances); });
+    for_stretches(
+        [&](const Stretch& stretch, uint8_t* distances) { compare8(stretch, distances); });
     std::fill_n(tile8() + count, kRun, uint8_t{kNone8});
     if (bits_ == 256)
       for_stretches([&](const Stretch& stretch, uint8_t* distances) {
@@ -275,7 +278,8 @@ class GroupSearch {
     uint64_t* const end = found_.data() + size_;
     std::sort(found_.data(), end);
     if (groups_.ranks == nullptr) return;
-    order_ties<HammingKey>(found_.data(), end, [&](size_t position) { return groups_.rank(position); });
+    order_ties<HammingKey>(found_.data(), end,
+                           [&](size_t position) { return groups_.rank(position); });
   }
 
   const Kernels& kernels_;

@@ -1,4 +1,4 @@
-// AVX-512 with VPOPCNTDQ. The tables are those of AVX2: wider entries would leave the
+// AVX-512 with VPOPCNTDQ. The lookups are those of AVX2: wider entries would leave the
 // first-level cache.
 #include "lanes_avx2.hpp"
 

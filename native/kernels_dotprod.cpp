@@ -6,8 +6,8 @@
 namespace densehash {
 namespace {
 
-void squares(const uint8_t* query, const uint8_t* rows, size_t width,
-             const size_t* positions, size_t count, Sums* sums) {
+void squares(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
+             size_t count, Sums* sums) {
   constexpr size_t kAhead = 16;  // rows lie far apart: each is asked for while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)

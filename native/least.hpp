@@ -30,8 +30,8 @@ class Least {
       : k_(k), lanes_(std::min((2 * k + 15) / 16 * 16, n)), floats_(n), least_(lanes_),
         keys_(n + 1) {}
 
-  // Sets the keys of the k least of number(0) ... number(n - 1), floats or what is sortable, and of some
-  // more: of all that are not above more(a bound of the k-th). Returns how many.
+  // Sets the keys of the k least of number(0) ... number(n - 1), floats or what is sortable, and
+  // of some more: of all that are not above more(a bound of the k-th). Returns how many.
   template <class Number, class More>
   size_t find(size_t n, Number&& number, More&& more) {
     int32_t* const floats = floats_.data();

@@ -149,7 +149,7 @@ void rerank(Metric metric, const Query* queries, const Value* vectors, size_t wi
   }
 }
 
-#define RERANK(Query, Value)                                                                 \
+#define RERANK(Query, Value)                                                                   \
   template void rerank(Metric, const Query*, const Value*, size_t, const Candidates&, Squares, \
                        Control&, const Ranking&)
 RERANK(float, float);
@@ -163,7 +163,7 @@ RERANK(int8_t, int8_t);
 
 namespace {
 
-// Distances of codes to the margins of one query after another: for each byte of a code a table
+// Distances of codes to the margins of one query after another: for each byte of a code a lookup
 // says what its values cost.
 class CodeMeasure {
  public:
@@ -171,27 +171,27 @@ class CodeMeasure {
   using Sum = double;
 
   CodeMeasure(const float* margins, size_t bits, size_t bytes)
-      : margins_(margins), bits_(bits), tables_(bytes * 256) {}
+      : margins_(margins), bits_(bits), lookups_(bytes * 256) {}
 
   void start(size_t query) {
     const float* margins = margins_ + query * bits_;
-    for (size_t bit = 0; bit < tables_.size() / 32; ++bit) {
-      double* table = tables_.data() + bit / 8 * 256;
+    for (size_t bit = 0; bit < lookups_.size() / 32; ++bit) {
+      double* lookup = lookups_.data() + bit / 8 * 256;
       const double margin = bit < bits_ ? margins[bit] : 0;
       const double of_zero = std::max(margin, 0.0), of_one = std::max(-margin, 0.0);
-      const size_t half = size_t{1} << bit % 8;  // each bit doubles the table
-      if (half == 1) table[0] = 0;
+      const size_t half = size_t{1} << bit % 8;  // each bit doubles the lookup
+      if (half == 1) lookup[0] = 0;
       for (size_t value = 0; value < half; ++value) {
-        table[half + value] = table[value] + of_one;
-        table[value] += of_zero;
+        lookup[half + value] = lookup[value] + of_one;
+        lookup[value] += of_zero;
       }
     }
   }
 
   double sums_of(const uint8_t* code) const {
     double sum = 0;
-    for (size_t byte = 0; byte < tables_.size() / 256; ++byte)
-      sum += tables_[byte * 256 + code[byte]];
+    for (size_t byte = 0; byte < lookups_.size() / 256; ++byte)
+      sum += lookups_[byte * 256 + code[byte]];
     return sum;
   }
   bool all_sums(const uint8_t*, const size_t*, size_t, double*) const { return false; }
@@ -203,7 +203,7 @@ class CodeMeasure {
  private:
   const float* margins_;
   size_t bits_;
-  std::vector<double> tables_;  // (bytes, 256)
+  std::vector<double> lookups_;  // (bytes, 256)
 };
 
 }  // namespace

@@ -24,9 +24,7 @@ void for_each_choice(unsigned bits, unsigned ones, F&& f) {
 }
 
 // How many rows of a bucket are looked at to find those with some values.
-double n_looked_at(double n_rows, double n_values) {
-  return n_values * (std::log2(n_rows) + 2);
-}
+double n_looked_at(double n_rows, double n_values) { return n_values * (std::log2(n_rows) + 2); }
 
 }  // namespace
 

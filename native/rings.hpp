@@ -31,14 +31,14 @@ struct RowsWithin {
 class Rings {
  public:
   // Queries whose first buckets are looked up together.
-  static constexpr size_t kBlock = 16;
+  static constexpr size_t kQueries = 16;
 
   // budget: nanoseconds, roughly, that a search may take.
   Rings(const Kernels& kernels, const MultiTables& tables, double budget, Control& control,
         size_t worker)
       : tables_(tables), substrings_(tables.substrings), reader_(kernels, tables, control, worker),
-        budget_(budget), rings_(substrings_.count()), block_values_(kBlock * rings_.size()),
-        block_buckets_(kBlock * rings_.size()), reach_(reach()) {}
+        budget_(budget), rings_(substrings_.count()), block_values_(kQueries * rings_.size()),
+        block_buckets_(kQueries * rings_.size()), reach_(reach()) {}
 
   // What the last search cost, as far as it went.
   double spent() const { return std::min(spent_, budget_); }
@@ -99,7 +99,7 @@ class Rings {
   Codes queries_{};
   std::vector<Ring> rings_;
   std::vector<Planned> plan_;
-  const uint32_t* values_ = nullptr;  // the query's substrings
+  const uint32_t* values_ = nullptr;    // the query's substrings
   std::vector<uint32_t> block_values_;  // of all queries of the block
   std::vector<Bucket> block_buckets_;   // of these values
   size_t reach_;

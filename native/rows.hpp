@@ -7,9 +7,6 @@
 
 #include "kernels.hpp"
 
-// For the insides of loops, of which there are so many that the compiler gives up inlining.
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 namespace densehash {
 namespace {
 
@@ -23,15 +20,15 @@ inline uint64_t load64(const uint8_t* p) {
 inline uint64_t load_tail(const uint8_t* p, size_t bytes) {
   uint64_t word = 0;
   if (bytes & 4) {
-    uint32_t part;
-    std::memcpy(&part, p, 4);
-    word = part;
+    uint32_t some;
+    std::memcpy(&some, p, 4);
+    word = some;
     p += 4;
   }
   if (bytes & 2) {
-    uint16_t part;
-    std::memcpy(&part, p, 2);
-    word = word << 16 | part;
+    uint16_t some;
+    std::memcpy(&some, p, 2);
+    word = word << 16 | some;
     p += 2;
   }
   if (bytes & 1) word = word << 8 | *p;

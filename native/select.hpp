@@ -72,7 +72,7 @@ class NearestCodes {
   NearestCodes(size_t k, size_t bits) : NearestCodes(k, bits, bits + 1) {}
   // Candidates at `start` or farther are not needed from the beginning.
   NearestCodes(size_t k, size_t bits, size_t start)
-      : k_(k), bound_(k, bits, start), keys_(kFewest) {}
+      : k_(k), bound_(k, bits, start), keys_(std::max<size_t>(2 * k, 64)) {}
 
   // Candidates at this distance or farther are not needed any more.
   size_t bound() const { return bound_.value(); }
@@ -85,7 +85,7 @@ class NearestCodes {
   void hit(size_t distance, size_t position) {  // distance < bound()
     const uint64_t key = HammingKey::make(distance, position);
     if (STREAM == Stream::any && key > last_) return;
-    if (size_ == keys_.size()) make_room();
+    if (size_ == keys_.size()) cut();
     keys_[size_++] = key;
     bound_.add(distance);
   }
@@ -100,18 +100,8 @@ class NearestCodes {
   }
 
  private:
-  static constexpr size_t kFewest = 64;
-
-  void make_room() {
-    const size_t most = std::max(2 * k_, kFewest);
-    if (size_ < most)
-      keys_.resize(std::min(2 * size_, most));
-    else
-      cut();
-  }
-
   // Keeps the k nearest of more.
-  void cut() {
+  __attribute__((noinline)) void cut() {
     if constexpr (STREAM == Stream::any) {
       const auto last = keys_.begin() + static_cast<ptrdiff_t>(k_ - 1);
       std::nth_element(keys_.begin(), last, keys_.begin() + static_cast<ptrdiff_t>(size_));

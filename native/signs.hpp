@@ -51,7 +51,8 @@ void multiply(const float* rows, size_t count, const float* matrix, size_t width
               float* out);
 
 // Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
-// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths: (count,).
+// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths:
+// (count,).
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
                   Control& control, uint8_t* codes, Lengths* lengths);
 
@@ -171,7 +172,8 @@ void search_signs(const Kernels& kernels, const SignModel& model,
                   SignEffort* efforts);
 
 // Marks the groups that have a row that may be found. allowed: by rank, (rows,); out: (groups,).
-void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups, uint8_t* out);
+void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups,
+                 uint8_t* out);
 
 // The k nearest of some rows, all of which are compared: chosen[s] are numbers of rows of segment
 // s, which has vectors. The rest is as above.

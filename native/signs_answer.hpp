@@ -130,7 +130,7 @@ struct Answer {
   }
 
   std::vector<Candidate> waiting;
-  size_t n_named = 0;       // of these, whose rows are known
+  size_t n_named = 0;  // of these, whose rows are known
   Best best;
   Seen seen;
   float bound = kInfinite;  // an estimate at this or above is not wanted

@@ -52,6 +52,30 @@ void Comparer::tighten(Answer& answer) {
   answer.n_named = waiting.size();
 }
 
+// Estimates are squared distances; for cosine of rows of length 1, for ip twice the distance.
+float Comparer::from_estimate(float estimate) const {
+  if (model_.metric == Metric::l2) return std::sqrt(std::max(estimate, 0.0f));
+  return model_.metric == Metric::ip ? estimate / 2 : std::max(estimate / 2, 0.0f);
+}
+float Comparer::to_estimate(float distance) const {
+  return model_.metric == Metric::l2 ? distance * distance : 2 * distance;
+}
+
+ALWAYS_INLINE void Comparer::compare(Answer& answer, const Candidate& candidate) {
+  const size_t row = candidate.row;
+  const SignSegment& segment = segments_[candidate.segment];
+  Best& best = answer.best;
+  const int64_t position = segment.first + static_cast<int64_t>(row);
+  if (has_twins_ && !answer.seen.add(RowKey::make(candidate.segment, row))) return;
+  ++answer.effort.vectors;
+  const Exact* exact = exacts_[candidate.segment].get();
+  const float distance =
+      exact ? exact->distance(row, candidate.entry) : from_estimate(candidate.estimate);
+  if (best.size() == k_ && distance > best.front().distance) return;
+  best.keep({distance, segment.first + static_cast<int64_t>(segment.rank(row)), position}, k_);
+  if (best.size() == k_) answer.bound = to_estimate(best.front().distance);
+}
+
 void Comparer::compare(Answer& answer) {
   const std::vector<Candidate>& waiting = answer.waiting;
   keys_.clear();
@@ -75,30 +99,6 @@ void Comparer::compare(Answer& answer) {
   }
   answer.waiting.clear();
   answer.n_named = 0;
-}
-
-void Comparer::compare(Answer& answer, const Candidate& candidate) {
-  const size_t row = candidate.row;
-  const SignSegment& segment = segments_[candidate.segment];
-  Best& best = answer.best;
-  const int64_t position = segment.first + static_cast<int64_t>(row);
-  if (has_twins_ && !answer.seen.add(RowKey::make(candidate.segment, row))) return;
-  ++answer.effort.vectors;
-  const Exact* exact = exacts_[candidate.segment].get();
-  const float distance = exact ? exact->distance(row, candidate.entry)
-                               : from_estimate(candidate.estimate);
-  if (best.size() == k_ && distance > best.front().distance) return;
-  best.keep({distance, segment.first + static_cast<int64_t>(segment.rank(row)), position}, k_);
-  if (best.size() == k_) answer.bound = to_estimate(best.front().distance);
-}
-
-// Estimates are squared distances; for cosine of rows of length 1, for ip twice the distance.
-float Comparer::from_estimate(float estimate) const {
-  if (model_.metric == Metric::l2) return std::sqrt(std::max(estimate, 0.0f));
-  return model_.metric == Metric::ip ? estimate / 2 : std::max(estimate / 2, 0.0f);
-}
-float Comparer::to_estimate(float distance) const {
-  return model_.metric == Metric::l2 ? distance * distance : 2 * distance;
 }
 
 // --- all of some rows --------------------------------------------------------------------------
@@ -130,9 +130,9 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
   });
 }
 
-#define COMPARE_ROWS(Query)                                                                     \
-  template void compare_rows(const SignModel&, const std::vector<SignSegment>&,                 \
-                             const std::vector<Chosen>&, const Query*, size_t, Control&,        \
+#define COMPARE_ROWS(Query)                                                              \
+  template void compare_rows(const SignModel&, const std::vector<SignSegment>&,          \
+                             const std::vector<Chosen>&, const Query*, size_t, Control&, \
                              const Ranking&, SignEffort*)
 COMPARE_ROWS(float);
 COMPARE_ROWS(uint8_t);

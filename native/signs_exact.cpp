@@ -98,42 +98,41 @@ struct Products {
   float own;                         // see SignQueries
 };
 
-// Estimates by both sketches, in floats all through: where tables of bytes tell which rows may be
+// Estimates by both sketches, in floats all through: where lookups in bytes tell which rows may be
 // near, these tell which are.
 template <class Query>
 class SecondSketch final : public Exact {
  public:
   SecondSketch(const SignModel& model, const Query* queries, const SignSegment& segment)
       : model_(model), second_(*segment.second_model), queries_(queries), segment_(segment),
-        first_tables_(4 * model.bits), second_tables_(4 * second_.bits) {}
+        first_lookup_(4 * model.bits), second_lookup_(4 * second_.bits) {}
 
   void start(size_t query) override {
     if (query == query_) return;
     query_ = query;
     if (products_.size() <= query) products_.resize(query + 1);
     if (!products_[query]) products_[query] = products_of(queries_ + query * model_.width);
-    make_float_tables(products_[query]->first, first_tables_.data());
-    make_float_tables(products_[query]->second, second_tables_.data());
+    make_float_lookup(products_[query]->first, first_lookup_.data());
+    make_float_lookup(products_[query]->second, second_lookup_.data());
   }
 
   float distance(size_t row, size_t entry) const override {
-    const uint8_t* const block =
-        segment_.blocks + entry / kBlock * block_bytes(model_.bits);
+    const uint8_t* const block = segment_.blocks + entry / kBlock * block_bytes(model_.bits);
     const size_t place = entry % kBlock;
     const unsigned shift = place < 16 ? 0 : 4;
-    const float* table = first_tables_.data();
+    const float* lookup = first_lookup_.data();
     float low = 0, high = 0;
-    for (size_t i = 0; i < model_.bits / 8; ++i, table += 32) {
-      low += table[block[32 * i + place % 16] >> shift & 15];
-      high += table[16 + (block[32 * i + 16 + place % 16] >> shift & 15)];
+    for (size_t i = 0; i < model_.bits / 8; ++i, lookup += 32) {
+      low += lookup[block[32 * i + place % 16] >> shift & 15];
+      high += lookup[16 + (block[32 * i + 16 + place % 16] >> shift & 15)];
     }
     const float of_first = low + high;
     const uint8_t* const code = segment_.second + row * (second_.bits / 8);
-    table = second_tables_.data();
+    lookup = second_lookup_.data();
     low = high = 0;
-    for (size_t i = 0; i < second_.bits / 8; ++i, table += 32) {
-      low += table[code[i] & 15];
-      high += table[16 + (code[i] >> 4)];
+    for (size_t i = 0; i < second_.bits / 8; ++i, lookup += 32) {
+      low += lookup[code[i] & 15];
+      high += lookup[16 + (code[i] >> 4)];
     }
     const float of_second = low + high;
     int16_t alpha, beta;
@@ -156,13 +155,13 @@ class SecondSketch final : public Exact {
   }
 
  private:
-  static void make_float_tables(const std::vector<float>& products, float* table) {
-    for (size_t bit = 0; bit < products.size(); bit += 4, table += 16)
+  static void make_float_lookup(const std::vector<float>& products, float* lookup) {
+    for (size_t bit = 0; bit < products.size(); bit += 4, lookup += 16)
       for (unsigned value = 0; value < 16; ++value) {
         float signed_[4];
         for (unsigned i = 0; i < 4; ++i)
           signed_[i] = value >> i & 1u ? products[bit + i] : -products[bit + i];
-        table[value] = (signed_[0] + signed_[1]) + (signed_[2] + signed_[3]);
+        lookup[value] = (signed_[0] + signed_[1]) + (signed_[2] + signed_[3]);
       }
   }
 
@@ -214,17 +213,17 @@ class SecondSketch final : public Exact {
     const float* const center = model_.centers + group * model_.width;
     const Products& products = *products_[query_];
     const float* const query = products.relative.data();
-    return static_cast<float>(
-        model_.metric == Metric::ip
-            ? products.own - 2 * sums<Metric::ip>(query, center, model_.width).sum
-            : sums<Metric::l2>(query, center, model_.width).sum);
+    return static_cast<float>(model_.metric == Metric::ip
+                                  ? products.own -
+                                        2 * sums<Metric::ip>(query, center, model_.width).sum
+                                  : sums<Metric::l2>(query, center, model_.width).sum);
   }
 
   const SignModel& model_;
   const SecondModel& second_;
   const Query* queries_;
   const SignSegment& segment_;
-  std::vector<float> first_tables_, second_tables_;  // (bits / 4, 16)
+  std::vector<float> first_lookup_, second_lookup_;  // (bits / 4, 16)
   std::vector<std::unique_ptr<Products>> products_;
   size_t query_ = SIZE_MAX;
 };
@@ -279,8 +278,7 @@ template <class Query>
 Exacts exacts_of(const SignModel& model, const std::vector<SignSegment>& segments,
                  const Query* queries) {
   Exacts exacts;
-  for (const SignSegment& segment : segments)
-    exacts.push_back(exact_of(model, queries, segment));
+  for (const SignSegment& segment : segments) exacts.push_back(exact_of(model, queries, segment));
   return exacts;
 }
 

@@ -17,8 +17,8 @@ class Exact {
   virtual void fetch(size_t row) const = 0;
 };
 
-// One for each segment; nullptr where it has neither vectors nor a second sketch. Keeps pointers to
-// what is given.
+// One for each segment; nullptr where it has neither vectors nor a second sketch. Keeps pointers
+// to what is given.
 using Exacts = std::vector<std::unique_ptr<Exact>>;
 template <class Query>
 Exacts exacts_of(const SignModel& model, const std::vector<SignSegment>& segments,

@@ -63,8 +63,7 @@ void GroupOrder::look(size_t count) {
     const size_t count = region.count;
     for (size_t i = 0; i < count; ++i)
       to[i] = sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
-    std::iota(places_.data() + n_looked_, places_.data() + n_looked_ + region.count,
-              region.first);
+    std::iota(places_.data() + n_looked_, places_.data() + n_looked_ + region.count, region.first);
     n_looked_ += region.count;
   }
 }

@@ -77,7 +77,7 @@ void SignQueries::prepare(const Query* queries, size_t first, size_t count, Work
     for (size_t b = 0; b < model_.bits; ++b)
       work.products[b] = model_.steps[b] * units_[q] * static_cast<float>(sums[b]);
     lookups_[q] = make_lookup(work.products.data(), model_.bits, model_.units.alpha,
-                             bytes_.data() + q * model_.bits * 4);
+                              bytes_.data() + q * model_.bits * 4);
   }
   const WholeRows& means = model_.wholes->means;
   const size_t n_means = means.steps.size();

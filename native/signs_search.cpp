@@ -246,8 +246,7 @@ class Searcher {
       ++answer.effort.groups;
       ++turn;
       if (turn > kNear && answer.bound < kInfinite) {
-        visits_.push_back(
-            {static_cast<uint32_t>(group), static_cast<uint32_t>(number), distance});
+        visits_.push_back({static_cast<uint32_t>(group), static_cast<uint32_t>(number), distance});
         continue;
       }
       if (near_.is_known(i + 2)) fetch_limits(near_.number(i + 2));
@@ -258,8 +257,7 @@ class Searcher {
         Range entries = range(segments_[s], group);
         answer.effort.entries += static_cast<int32_t>(entries.end - entries.begin);
         if (answer.bound == kInfinite) {
-          const size_t few =
-              std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
+          const size_t few = std::min(entries.end, (entries.begin / kBlock + kFew) * kBlock);
           scan_entries(&alone, &beside, 1, s, {entries.begin, few});
           comparer_.name_rows(answer);
           comparer_.tighten(answer);
@@ -364,9 +362,9 @@ class Searcher {
            const float least = alpha == -32768 ? -kInfinite : estimate - besides[i].slack(beta);
            if (!(least < besides[i].bound)) return;
            __builtin_prefetch(segment.rows + entry);
-           answers[i]->waiting.push_back(
-               {estimate, least, static_cast<uint32_t>(s), static_cast<uint32_t>(entry),
-                static_cast<uint32_t>(entry)});
+           answers[i]->waiting.push_back({estimate, least, static_cast<uint32_t>(s),
+                                          static_cast<uint32_t>(entry),
+                                          static_cast<uint32_t>(entry)});
          });
   }
 
@@ -423,8 +421,7 @@ void search_signs(const Kernels& kernels, const SignModel& model,
     });
     // By their nearest region: queries that follow each other often find entries in the cache.
     std::vector<uint64_t> order(count);
-    for (size_t q = 0; q < count; ++q)
-      order[q] = RowKey::make(prepared.nearest_region(q), q);
+    for (size_t q = 0; q < count; ++q) order[q] = RowKey::make(prepared.nearest_region(q), q);
     std::sort(order.begin(), order.end());
     using Own = std::unique_ptr<Searcher>;
     const auto make = [&] {
@@ -470,10 +467,10 @@ void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_gr
   }
 }
 
-#define SEARCH_SIGNS(Query)                                                                     \
-  template void search_signs(const Kernels&, const SignModel&, const std::vector<SignSegment>&, \
-                             const Query*, size_t, const SignSettings&, Control&,               \
-                             const Ranking&, SignEffort*)
+#define SEARCH_SIGNS(Query)                                                                       \
+  template void search_signs(const Kernels&, const SignModel&, const std::vector<SignSegment>&,   \
+                             const Query*, size_t, const SignSettings&, Control&, const Ranking&, \
+                             SignEffort*)
 SEARCH_SIGNS(float);
 SEARCH_SIGNS(uint8_t);
 SEARCH_SIGNS(int8_t);

@@ -13,7 +13,7 @@ namespace {
 // Above this k the candidates of a batch would fill too much memory: count and place instead.
 constexpr size_t kMostSelected = 2048;
 
-// Half the time of candidates in any order.
+// In any order they would take 8% (k = 10) to 33% (k = 1000) more instructions.
 using Nearest = NearestCodes<Stream::rising>;
 
 // One thread's candidates for the queries of a batch.
@@ -123,7 +123,8 @@ void select_nearest(const Kernels& kernels, Codes queries, Codes codes, size_t k
             continue;
           }
           if (visitors.size() > 1) std::sort(keys.begin(), keys.end());
-          place_by_distance(keys, k, distances + (first + q) * width, indices + (first + q) * width);
+          place_by_distance(keys, k, distances + (first + q) * width,
+                            indices + (first + q) * width);
         }
       });
 }

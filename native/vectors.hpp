@@ -8,9 +8,6 @@
 
 #include "rerank.hpp"
 
-// For the insides of loops.
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 namespace densehash {
 namespace {
 
