@@ -81,7 +81,7 @@ TABLE = (
         },
     ),
     Row(
-        "Hamming, 64 queries by tables, 64 bits",
+        "Hamming, 64 queries by lookups, 64 bits",
         "a code",
         {
             "neon": Loop("kernels_neon.cpp", r"find_fields<.*Neon, 9, false>", "umin", 16, 4),

@@ -3,7 +3,6 @@
 
 #include "binding.hpp"
 #include "groups.hpp"
-#include "rerank.hpp"
 
 namespace densehash {
 namespace {
@@ -49,15 +48,6 @@ nb::tuple top_k_in_groups_of(const Bytes& queries, const Bytes& codes, const Pos
                     near.data, positions.data);
   });
   return nb::make_tuple(near.array, positions.array);
-}
-
-using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-Metric metric_named(const std::string& name) {
-  if (name == "l2") return Metric::l2;
-  if (name == "cosine") return Metric::cosine;
-  if (name == "ip") return Metric::ip;
-  throw nb::value_error(("no metric " + name).c_str());
 }
 
 // Runs work(control, ranking) and returns what it wrote.

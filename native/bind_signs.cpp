@@ -150,7 +150,6 @@ float squared_length(const float* numbers, size_t count) {
 // Keeps the arrays that it searches alive; what they say was checked when they came in.
 class Signs {
  public:
-  using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
   using Ranks = std::optional<Input<uint32_t, 1>>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
@@ -385,12 +384,6 @@ class Signs {
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
 
-  static Metric metric_named(const std::string& name) {
-    if (name == "l2") return Metric::l2;
-    if (name == "cosine") return Metric::cosine;
-    if (name == "ip") return Metric::ip;
-    throw nb::value_error(("no metric " + name).c_str());
-  }
   static Values values_of(nb::dlpack::dtype dtype) {
     if (dtype == nb::dtype<float>()) return Values::float32;
     if (dtype == nb::dtype<uint8_t>()) return Values::uint8;

@@ -30,7 +30,8 @@ bool has_dotprod() {
 #endif
 
 struct Sets {
-  // All that this machine runs, slowest first.
+  // All that this machine runs, slowest first. Either a set of its own, which add() names, or, as
+  // dotprod, what some machines of the set before have beside.
   Sets() {
     add("scalar", use_scalar);
 #if defined(__aarch64__)
@@ -40,14 +41,14 @@ struct Sets {
 #endif
 #elif defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
-        __builtin_cpu_supports("bmi2")) {
-      add("avx2", use_avx2);
-      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-          __builtin_cpu_supports("avx512vpopcntdq"))
-        add("avx512", use_avx512);
-    }
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+                          __builtin_cpu_supports("bmi2");
+    const bool has_avx512 =
+        has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vpopcntdq");
+    if (has_avx2) add("avx2", use_avx2);
+    if (has_avx512) add("avx512", use_avx512);
 #endif
     names.push_back(nullptr);
   }

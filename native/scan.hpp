@@ -70,7 +70,7 @@ class Batch {
 
  private:
   friend class Scan;
-  // Bundles of one size, looked up by lookups.
+  // Bundles of one size.
   struct Bundles {
     const Layout::Parts& layout;
     size_t first_query = 0, count = 0;

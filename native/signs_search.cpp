@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "signs_compare.hpp"
 #include "signs_order.hpp"
