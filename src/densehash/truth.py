@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
 from densehash.source import Source
+from densehash.tensors import as_tensor, check_tensor, common_device
 
 __all__ = ["METRICS", "nearest"]
 
@@ -50,6 +51,7 @@ _PLAIN = 2**20  # numbers of rows that a thread compares by plain sums, at once
 _ROOM = 2**20  # candidates that all queries together hold, beside twice their neighbours
 _LONGEST = 1e150  # squared distances of longer rows could overflow
 _LONGEST_SINGLE = 1e18  # the same in float32
+_MOST_ON_GPU = 1e100  # squared lengths above, and for cosines below its inverse, go to the host
 
 
 def nearest(
@@ -99,12 +101,46 @@ def nearest(
     >>> nearest([[2.0]], X, k=2, metric="ip")
     array([[1, 3]])
     """
-    rows, asked = check_vectors(X, "X"), check_vectors(queries, "queries")
+    device = common_device(queries=queries, X=X)
+    on_gpu = device is not None and device.type == "cuda"
+    check = check_tensor if on_gpu else check_vectors
+    rows, asked = check(X, "X"), check(queries, "queries")
     if asked.shape[1] != rows.shape[1]:
         raise InputError(f"queries have {asked.shape[1]} features but X has {rows.shape[1]}")
     check_choice(metric, "metric", METRICS)
     m = _how_many(len(rows), fraction, k)
-    return _Search(unmapped(rows), asked, m, metric, verbose=verbose).nearest(ordered=ordered)
+    if on_gpu:
+        return _nearest_on_gpu(asked, rows, m, metric, ordered=ordered, verbose=verbose)
+    search = _Search(unmapped(rows), asked, m, metric, verbose=verbose)
+    return as_tensor(search.nearest(ordered=ordered), device)
+
+
+def _nearest_on_gpu(
+    queries: Any, X: Any, m: int, metric: str, *, ordered: bool, verbose: bool
+) -> Any:
+    """The same of tensors on a GPU, which leaves to the host what float64 does not tell apart."""
+    from densehash.gpu import truth as on_gpu  # noqa: PLC0415  imports torch
+
+    usual = True
+    for tensor, name in ((X, "X"), (queries, "queries")):
+        squares = on_gpu.squared_lengths(tensor)
+        bad = squares.isfinite().logical_not_().logical_or_(squares >= _LONGEST**2)
+        if bool(bad.any()):
+            row = int(bad.byte().argmax())
+            _refuse_length(name, float(squares[row].sqrt()), row)
+        least = float(squares.min()) if metric == "cosine" else 1.0
+        usual &= least > 1 / _MOST_ON_GPU and float(squares.max()) < _MOST_ON_GPU
+    if not usual:
+        found = nearest(queries.cpu(), X.cpu(), k=m, metric=metric, ordered=ordered)
+        return found.to(X.device)
+    positions, left = on_gpu.nearest(queries, X, m, metric, ordered=ordered)
+    if len(left):
+        here = X.cpu()
+        found = nearest(
+            queries[left].cpu(), here, k=m, metric=metric, ordered=ordered, verbose=verbose
+        )
+        positions[left] = as_tensor(found.numpy(), X.device)
+    return positions
 
 
 @dataclass(frozen=True)
@@ -423,10 +459,7 @@ def _read(
     good = squares < _LONGEST**2  # which NaN is not, either
     if not good.all():
         row = int(np.argmin(good))
-        raise InputError(
-            f"{name} must hold finite rows shorter than {_LONGEST:g}, "
-            f"got length {np.sqrt(squares[row])} in row {some.start + row}"
-        )
+        _refuse_length(name, float(np.sqrt(squares[row])), some.start + row)
     if metric != "cosine":
         return block, squares
     zero = ~block.any(axis=1)
@@ -437,6 +470,12 @@ def _read(
         )
     block = _below_one(block)
     return block, np.einsum("ij,ij->i", block, block)
+
+
+def _refuse_length(name: str, length: float, row: int) -> NoReturn:
+    raise InputError(
+        f"{name} must hold finite rows shorter than {_LONGEST:g}, got length {length} in row {row}"
+    )
 
 
 def _below_one(block: Floats) -> Floats:
