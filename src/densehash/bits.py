@@ -7,11 +7,14 @@ are padding, and padding is zero. L runs from 1 to 4096.
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import MAX_BYTES, as_array, check_codes, check_integer
-from densehash.columns import as_plain
+from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
 
 __all__ = [
@@ -53,11 +56,13 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
 
     Parameters
     ----------
-    bits : bool array, or integer array of zeros and ones, of shape (n, n_bits)
+    bits : bool array, or integer array of zeros and ones, of shape (n, n_bits); or a bool tensor
+        of torch
 
     Returns
     -------
-    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero
+    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; of a tensor,
+    a tensor on the same device
 
     Examples
     --------
@@ -66,6 +71,8 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
     array([[1, 2],
            [3, 0]], dtype=uint8)
     """
+    if is_tensor(bits):
+        return _pack_tensor(bits)
     array = as_array(bits, "bits")
     if array.dtype.kind not in "biu":
         raise InputError(f"bits must be bool or integers 0 and 1, got dtype {array.dtype}")
@@ -80,6 +87,24 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
             f"bits must be 0 or 1, got {array[row, column]} in row {row}, column {column}"
         )
     return np.ascontiguousarray(np.packbits(array, axis=1, bitorder="little"))
+
+
+# Times this, eight bytes that are 0 or 1 have their bits, the lowest first, in the highest byte.
+_GATHER = 0x0102040810204080
+
+
+def _pack_tensor(bits: Any) -> Any:
+    torch = sys.modules["torch"]
+    if bits.dtype != torch.bool or bits.ndim != 2 or not 1 <= bits.shape[1] <= MAX_BITS:
+        raise InputError(
+            f"bits must be a bool tensor of shape (n, 1 to {MAX_BITS}), got {bits.dtype} and shape "
+            f"{tuple(bits.shape)}"
+        )
+    n, n_bits = bits.shape
+    if n_bits % 8:
+        bits = torch.nn.functional.pad(bits, (0, -n_bits % 8))
+    eights = bits.contiguous().view(torch.uint8).view(torch.int64)
+    return ((eights * _GATHER) >> 56).to(torch.uint8)
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.bool_]:

@@ -32,9 +32,9 @@ from densehash.checks import (
     check_same_width,
     check_threads,
 )
-from densehash.columns import as_plain
+from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
-from densehash.tensors import as_tensor, common_device, dtype_name, is_tensor, plain_tensor
+from densehash.tensors import as_tensor, common_device, dtype_name, plain_tensor
 
 __all__ = ["distances", "histogram", "instruction_set", "instruction_sets", "top_k", "within"]
 
@@ -247,7 +247,9 @@ def histogram(
     columns = slice(None if n_bits is None else n_bits + 1)
     pairs = None
     if relevant is not None:
-        pairs = check_positions(as_plain(relevant), len(query_codes), len(code_codes))
+        if is_tensor(relevant):
+            relevant = as_plain(relevant, "relevant")
+        pairs = check_positions(relevant, len(query_codes), len(code_codes))
     if is_tensor(code_codes):
         from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
 

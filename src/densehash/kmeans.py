@@ -12,8 +12,18 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import (
+    add_by_label,
+    count,
+    like,
+    module_of,
+    square_sum,
+    to_float64,
+    to_host,
+)
 
 __all__ = ["Groups", "lloyd", "nearest_center", "random_centers"]
 
@@ -75,12 +85,12 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
 
     Parameters
     ----------
-    block : float array of shape (m, d)
-    centers : float array of shape (k, d), of the same type
+    block : float array or tensor of shape (m, d)
+    centers : float array of shape (k, d)
 
     Returns
     -------
-    intp array of shape (m,)
+    intp array of shape (m,); of a tensor, a tensor where it is
 
     Examples
     --------
@@ -88,8 +98,9 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
     array([0, 1, 0])
     """
     # |x - c|² is smallest where x·c - |c|²/2 is largest.
+    centers = like(centers, block)
     scores = block @ centers.T
-    scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
+    scores -= 0.5 * module_of(block).einsum("ij,ij->i", centers, centers)
     labels: NDArray[np.intp] = scores.argmax(axis=1)
     return labels
 
@@ -114,7 +125,7 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     >>> groups.centers.ravel(), groups.counts, groups.inertia
     (array([ 0.5, 11. ]), array([2, 2]), array([68.66666667,  2.5       ]))
     """
-    relative: NDArray[np.float64] = np.asarray(centers, dtype=np.float64)
+    relative = to_float64(centers)
     shift = _shift_for(relative, rows.dtype)
     if shift is not None:
         relative = relative - shift
@@ -142,31 +153,19 @@ def _shift_for(
 
 
 def _shifted(block: Floats, shift: NDArray[np.float64] | None) -> Floats:
-    return block if shift is None else block - shift.astype(block.dtype)
+    return block if shift is None else block - like(shift, block)
 
 
 def _assign(
     rows: Rows, centers: NDArray[np.float64], shift: NDArray[np.float64] | None, label: str
 ) -> _Sums:
-    import scipy.sparse  # noqa: PLC0415  only learning needs it
-
     k = len(centers)
     here = centers.astype(rows.dtype)
 
     def sums_of(block: Floats, _: int) -> _Sums:
         block = _shifted(block, shift)
         labels = nearest_center(block, here)
-        # Rows added up by label: ten times as fast as numpy.add.at or sorting by label.
-        members = scipy.sparse.csc_array(
-            (np.ones(len(block), block.dtype), labels, np.arange(len(block) + 1)),
-            shape=(k, len(block)),
-        )
-        flat = block.reshape(-1)
-        return _Sums(
-            (members @ block).astype(np.float64),
-            np.bincount(labels, minlength=k),
-            float(np.dot(flat, flat)),
-        )
+        return _Sums(add_by_label(block, labels, k), to_host(count(labels, k)), square_sum(block))
 
     return rows.map_reduce(sums_of, _add, width=k, label=label)
 
@@ -186,10 +185,20 @@ def _find_farthest(
     def farthest_of(block: Floats, start: int) -> _Farthest:
         block = _shifted(block, shift)
         labels = nearest_center(block, here)
-        away = block - here[labels]
-        distances = np.einsum("ij,ij->i", away, away)
-        positions = start + np.arange(len(block))
-        return first(_Farthest(distances, positions, labels, block))
+        away = block - like(here, block)[labels]
+        distances = module_of(block).einsum("ij,ij->i", away, away)
+        if not is_tensor(block):
+            return first(_Farthest(distances, start + np.arange(len(block)), labels, block))
+        # Only the farthest come here; more of them while too many are equal.
+        order = distances.argsort(descending=True, stable=True)
+        n_taken = 4 * k
+        while True:
+            some = order[:n_taken]
+            here_too = map(to_host, (distances[some], start + some, labels[some], block[some]))
+            found = first(_Farthest(*here_too))
+            if len(found.positions) == k or n_taken >= len(block):
+                return found
+            n_taken *= 4
 
     def first(found: _Farthest) -> _Farthest:
         distances, positions, labels, vectors = found

@@ -8,21 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 
-__all__ = ["as_tensor", "check_tensor", "common_device", "dtype_name", "is_tensor", "plain_tensor"]
-
-
-def is_tensor(X: object) -> bool:
-    """Whether this is a tensor of torch.
-
-    Examples
-    --------
-    >>> is_tensor([1.0])
-    False
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(X, torch.Tensor)
+__all__ = ["as_tensor", "common_device", "dtype_name", "plain_tensor"]
 
 
 def common_device(**tensors: Any) -> Any:
@@ -68,16 +57,3 @@ def plain_tensor(tensor: Any, name: str) -> Any:
 def dtype_name(tensor: Any) -> str:
     """The type of a tensor as numpy calls it: "float32", "uint8"."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def check_tensor(X: Any, name: str) -> Any:
-    """Vectors as a real tensor (n, d), n and d at least 1; see ``checks.check_vectors``."""
-    tensor = plain_tensor(X, name)
-    if tensor.is_complex():
-        raise InputError(f"{name} must be real numbers, got dtype {dtype_name(tensor)}")
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise InputError(
-            f"{name} must have 2 dimensions (n, d), both at least 1, got shape "
-            f"{tuple(tensor.shape)}"
-        )
-    return tensor

@@ -32,8 +32,9 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
+from densehash.rows.tensors import check_tensor
 from densehash.source import Source
-from densehash.tensors import as_tensor, check_tensor, common_device
+from densehash.tensors import as_tensor, common_device
 
 __all__ = ["METRICS", "nearest"]
 

@@ -27,6 +27,7 @@ from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
 from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
+from densehash.rows.numerics import as_float32, like, module_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -114,7 +115,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             return rows.lazily(
                 self._float32_margins_of, self.n_bits_, np.float32, width=self._width()
             )
-        margins = np.empty((rows.n_rows, self.n_bits_), dtype=np.float32)
+        margins = rows.empty((rows.n_rows, self.n_bits_), np.float32)
 
         def write(block: Floats, start: int) -> None:
             margins[start : start + len(block)] = self._float32_margins_of(block)
@@ -152,8 +153,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             return rows.lazily(self._codes_of, width, np.uint8, width=self._width())
         shape = (rows.n_rows, bytes_for(self.n_bits_))
         if out is None:
-            out = np.empty(shape, dtype=np.uint8)
-        _check_out(out, shape)
+            out = rows.empty(shape, np.uint8)
+        rows.check_out(out, shape)
         codes = out
         mapped = unmapped(codes)
 
@@ -264,18 +265,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _float32_margins_of(self, block: Floats) -> NDArray[np.float32]:
         found = self._margins_of(block)
-        if found.dtype == np.float32:
-            return found
-        margins = found.astype(np.float32)
-        # Rounding to float32 must not move a margin to the other side of zero.
-        margins[(found < 0) & (margins == 0)] = -np.finfo(np.float32).smallest_subnormal
+        margins = as_float32(found)
+        if margins is not found:
+            # Rounding to float32 must not move a margin to the other side of zero.
+            margins[(found < 0) & (margins == 0)] = -float(np.finfo(np.float32).smallest_subnormal)
         return margins
 
     def _margins_of(self, block: Floats) -> Floats:
         # A row alone goes another way through the matrix library, and may round differently than
         # among others: asked as a query, a row of the index would not find itself at distance 0.
         if len(block) == 1:
-            return self._margins(np.repeat(block, 2, axis=0))[:1]
+            return self._margins(module_of(block).concatenate([block, block]))[:1]
         return self._margins(block)
 
     @abstractmethod
@@ -347,23 +347,11 @@ class LinearHasher(Hasher):
     thresholds_: NDArray[np.float64]
 
     def _margins(self, block: Floats) -> Floats:
-        margins = block @ self.planes_.T.astype(block.dtype)
-        margins -= self.thresholds_.astype(block.dtype)
+        margins = block @ like(self.planes_.T, block)
+        margins -= like(self.thresholds_, block)
         return margins
 
 
 def _check_enough(rows: Rows) -> None:
     if rows.n_rows < 2:
         raise InputError("a hasher learns from at least 2 rows, got n_samples = 1")
-
-
-def _check_out(out: Any, shape: tuple[int, int]) -> None:
-    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
-        came = (
-            f"dtype {out.dtype} and shape {out.shape}"
-            if isinstance(out, np.ndarray)
-            else f"a {type(out).__name__}"
-        )
-        raise InputError(f"out must be a uint8 array of shape {shape}, got {came}")
-    if not out.flags.writeable:
-        raise InputError("out must be writeable, got a read-only array")

@@ -18,6 +18,7 @@ from densehash.hashers.base import LinearHasher
 from densehash.hashers.contrast import greedy_contrast, sample_pairs
 from densehash.kmeans import Groups, lloyd, random_centers
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import like, to_host
 
 __all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
 
@@ -166,8 +167,7 @@ class DSH(LinearHasher):
             return sizes
 
         def ones_of(block: Floats, _: int) -> NDArray[np.int64]:
-            ones: NDArray[np.int64] = _sides(block, candidates).sum(axis=0)
-            return ones
+            return to_host(_sides(block, candidates).sum(axis=0))
 
         return rows.map_reduce(ones_of, np.add, width=len(candidates.pairs), label="entropy")
 
@@ -261,6 +261,6 @@ def binary_entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sides(rows: Floats, candidates: Planes) -> NDArray[np.bool_]:
     """Bits of rows (n, d) by all candidates: bool (n, m)."""
-    products = rows @ candidates.planes.T.astype(rows.dtype)
-    sides: NDArray[np.bool_] = products >= candidates.thresholds.astype(rows.dtype)
+    products = rows @ like(candidates.planes.T, rows)
+    sides: NDArray[np.bool_] = products >= like(candidates.thresholds, rows)
     return sides

@@ -22,6 +22,7 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
+from densehash.rows.numerics import module_of, square_sum, to_float64, to_host
 from densehash.source import Source
 
 __all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
@@ -103,7 +104,7 @@ class Rows:
         """
         positions = np.linspace(0, self.n_rows - 1, min(self.n_rows, _N_LOOKED_AT)).astype(int)
         with np.errstate(over="ignore"):
-            some = self._pick(positions).astype(np.float64)
+            some = to_float64(self._as_block(self._pick(positions)))
         size = float(np.abs(some).max())
         if not np.isfinite(size) or size == 0:
             return False  # a pass will name what is not finite
@@ -149,15 +150,47 @@ class Rows:
         step = m if function is None else self._block_rows(1)
         parts = []
         for some in (positions[start : start + step] for start in range(0, m, step)):
-            block = as_block(self._pick(some), self.dtype)
+            block = self._as_block(self._pick(some))
             if not is_fine(block):
                 self.for_each(lambda *_: None, label="looking for the first bad row")
             parts.append(block if function is None else function(block))
-        return np.concatenate(parts)
+        found: Floats = module_of(parts[0]).concatenate(parts)
+        return found
 
     def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
         """Rows at rising positions, as they are."""
         return self._array[positions]
+
+    def _as_block(self, part: Any) -> Floats:
+        """Rows as functions of blocks take them."""
+        return as_block(part, self.dtype)
+
+    def empty(self, shape: tuple[int, int], dtype: type[np.generic]) -> Any:
+        """An array for what is made of the rows, where they are.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).empty((1, 3), np.uint8).shape
+        (1, 3)
+        """
+        return np.empty(shape, dtype)
+
+    def check_out(self, out: Any, shape: tuple[int, int]) -> None:
+        """Refuse what codes of the rows, of some shape, cannot be written to.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).check_out(np.empty((1, 8), np.uint8), (1, 8))
+        """
+        if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
+            came = (
+                f"dtype {out.dtype} and shape {out.shape}"
+                if isinstance(out, np.ndarray)
+                else f"a {type(out).__name__}"
+            )
+            raise InputError(f"out must be a uint8 array of shape {shape}, got {came}")
+        if not out.flags.writeable:
+            raise InputError("out must be writeable, got a read-only array")
 
     def map_reduce(
         self,
@@ -302,7 +335,7 @@ class Rows:
         part: NDArray[np.generic],
     ) -> Answer:
         start = self._first + limits[0]
-        block = as_block(part, self.dtype)
+        block = self._as_block(part)
         # Once is enough: rows do not change during a fit.
         if limits not in self._checked:
             if not is_fine(block):
@@ -311,17 +344,18 @@ class Rows:
         return function(block, start)
 
     def _refuse(self, block: Floats, start: int) -> NoReturn:
-        bad = ~np.isfinite(block)
-        if not bad.any():
+        bad_rows = to_host((~module_of(block).isfinite(block)).any(axis=1))
+        if not bad_rows.any():
             raise InputError(
-                f"{self._name} has numbers up to {np.abs(block).max():.3g}, too large for their "
-                "squares to be summed: scale them down"
+                f"{self._name} has numbers up to {float(abs(block).max()):.3g}, too large for "
+                "their squares to be summed: scale them down"
             )
-        row = int(bad.any(axis=1).argmax())
-        column = int(bad[row].argmax())
+        row = int(bad_rows.argmax())
+        numbers = to_host(block[row])
+        column = int((~np.isfinite(numbers)).argmax())
         raise InputError(
             f"{self._name} must be finite, got "
-            f"{'NaN' if np.isnan(block[row, column]) else 'infinity'} "
+            f"{'NaN' if np.isnan(numbers[column]) else 'infinity'} "
             f"in row {start + row}, column {column}"
         )
 
@@ -373,10 +407,8 @@ def is_fine(block: Floats) -> bool:
     >>> is_fine(np.array([[1.0, np.nan]]))
     False
     """
-    flat = block.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # One sum at the speed of memory. NaN is not below anything.
-        return bool(np.dot(flat, flat) < _MOST_SQUARES)
+    # One sum at the speed of memory. NaN is not below anything.
+    return square_sum(block) < _MOST_SQUARES
 
 
 def float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:

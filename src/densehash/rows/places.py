@@ -1,9 +1,10 @@
-"""Where rows lie: here, or on the workers of a cluster."""
+"""Where rows lie: here, in a tensor of any device, or on the workers of a cluster."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from densehash.columns import is_tensor
 from densehash.rows.local import Rows
 
 __all__ = ["DaskCollection", "is_dask", "rows_of"]
@@ -40,4 +41,8 @@ def rows_of(X: Any, *, verbose: bool = False, name: str = "X") -> Rows:
         from densehash.rows.dask import DaskRows  # noqa: PLC0415  an extra
 
         return DaskRows(X, verbose=verbose, name=name)
+    if is_tensor(X):
+        from densehash.rows.tensors import TensorRows  # noqa: PLC0415  few have tensors
+
+        return TensorRows(X, verbose=verbose, name=name)
     return Rows(X, verbose=verbose, name=name)
