@@ -37,9 +37,9 @@ ROOMS = {
     "estimates": {"checks", "errors", "parallel", "rows"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "columns", "errors", "hamming", "hashers", "kmeans"),
+        *("_native", "bits", "checks", "columns", "errors", "gpu", "hamming", "hashers", "kmeans"),
         *("locks", "parallel"),
-        *("progress", "rows", "source", "store", "truth"),
+        *("progress", "rows", "source", "store", "tensors", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},

@@ -11,12 +11,13 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["append", "count", "plain_sums"]
+__all__ = ["append", "count", "descend", "plain_sums"]
 
 TILE = 128  # queries and rows come in multiples of it
 _TILES = 64  # of rows that a program goes through
 _SUMS = 32  # rows that a program compares at once
 _WIDTH = 64  # of their features
+_SIGNS = 1024  # that a program holds, of one warp
 
 # What most products are too large for. A store of Triton would first move the whole tile through
 # shared memory, to write whole lines; this leaves products where they are.
@@ -187,6 +188,45 @@ def _plain_sums(
     tl.store(sums + query * m + own, total, mask=own < m)
 
 
+@triton.jit
+def _descend(
+    products,  # float32 (n, BITS)
+    gram,  # float32 (BITS, BITS)
+    signs_out,  # float32 (n, BITS)
+    left_out,  # float32 (n, BITS)
+    n_rows,
+    sweeps,
+    BITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Each row in a warp: a bit of it is asked for by a sum over all, which is 0 elsewhere."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    bits = tl.arange(0, WIDTH)
+    inside = (rows < n_rows)[:, None] & (bits < BITS)[None, :]
+    at = rows[:, None] * BITS + bits[None, :]
+    left = tl.load(products + at, mask=inside, other=0.0)
+    signs = tl.zeros((ROWS, WIDTH), tl.float32)
+    for bit in range(BITS):
+        is_it = (bits == bit)[None, :]
+        of_bit = tl.load(gram + bit * BITS + bits, mask=bits < BITS, other=0.0)[None, :]
+        own = tl.sum(tl.where(is_it, left, 0.0), axis=1)
+        sign = tl.where(own < 0, -1.0, 1.0)[:, None]
+        left -= sign * of_bit
+        signs = tl.where(is_it, sign, signs)
+    for _ in range(sweeps):
+        for bit in range(BITS):
+            is_it = (bits == bit)[None, :]
+            of_bit = tl.load(gram + bit * BITS + bits, mask=bits < BITS, other=0.0)[None, :]
+            own = tl.sum(tl.where(is_it, left, 0.0), axis=1)
+            sign = tl.sum(tl.where(is_it, signs, 0.0), axis=1)
+            flips = sign * own + tl.load(gram + bit * BITS + bit) < 0
+            left += tl.where(flips, 2 * sign, 0.0)[:, None] * of_bit
+            signs = tl.where(is_it & flips[:, None], -signs, signs)
+    tl.store(signs_out + at, signs, mask=inside)
+    tl.store(left_out + at, left, mask=inside)
+
+
 def _launch(kernel: Any, factors: torch.Tensor, rows: torch.Tensor, *arguments: Any) -> None:
     width = rows.shape[1]
     step = width if width <= 256 else 128
@@ -248,3 +288,18 @@ def plain_sums(
         FEATURES=_WIDTH,
     )
     return sums
+
+
+def descend(
+    products: torch.Tensor, gram: torch.Tensor, sweeps: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Signs (n, n_bits) of ±1, and what they leave of the products (n, n_bits)."""
+    signs, left = torch.empty_like(products), torch.empty_like(products)
+    n, n_bits = products.shape
+    width = triton.next_power_of_2(n_bits)
+    rows = _SIGNS // width
+    grid = (-(-n // rows),)
+    _descend[grid](
+        products, gram, signs, left, n, sweeps, BITS=n_bits, WIDTH=width, ROWS=rows, num_warps=1
+    )
+    return signs, left
