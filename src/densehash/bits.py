@@ -72,7 +72,8 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
            [3, 0]], dtype=uint8)
     """
     if is_tensor(bits):
-        return _pack_tensor(bits)
+        packed: NDArray[np.uint8] = _pack_tensor(bits)
+        return packed
     array = as_array(bits, "bits")
     if array.dtype.kind not in "biu":
         raise InputError(f"bits must be bool or integers 0 and 1, got dtype {array.dtype}")
@@ -100,9 +101,8 @@ def _pack_tensor(bits: Any) -> Any:
             f"bits must be a bool tensor of shape (n, 1 to {MAX_BITS}), got {bits.dtype} and shape "
             f"{tuple(bits.shape)}"
         )
-    n, n_bits = bits.shape
-    if n_bits % 8:
-        bits = torch.nn.functional.pad(bits, (0, -n_bits % 8))
+    if bits.shape[1] % 8:
+        bits = torch.nn.functional.pad(bits, (0, -bits.shape[1] % 8))
     eights = bits.contiguous().view(torch.uint8).view(torch.int64)
     return ((eights * _GATHER) >> 56).to(torch.uint8)
 

@@ -235,7 +235,8 @@ def anchor_affinities(
     kernels = module_of(block).exp((distances[:, :1] - distances) / sigma**2)
     kernels /= kernels.sum(axis=1, keepdims=True)
     if is_tensor(block):
-        return block.new_zeros((len(block), len(anchors))).scatter_(1, nearest, kernels)
+        empty: Any = like(np.zeros(1), block).repeat(len(block), len(anchors))
+        return empty.scatter_(1, nearest, kernels)
     limits = np.arange(0, nearest.size + 1, n_nearest)
     return scipy.sparse.csr_array(
         (kernels.reshape(-1), nearest.reshape(-1), limits), shape=(len(block), len(anchors))

@@ -27,7 +27,7 @@ from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
 from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
-from densehash.rows.numerics import as_float32, like, module_of
+from densehash.rows.numerics import as_type, like, module_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -265,7 +265,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _float32_margins_of(self, block: Floats) -> NDArray[np.float32]:
         found = self._margins_of(block)
-        margins = as_float32(found)
+        margins = as_type(found, np.float32)
         if margins is not found:
             # Rounding to float32 must not move a margin to the other side of zero.
             margins[(found < 0) & (margins == 0)] = -float(np.finfo(np.float32).smallest_subnormal)

@@ -123,7 +123,7 @@ def gaussian_kernel(block: Floats, landmarks: NDArray[np.float64], t: float) -> 
     """
     kernel = squared_distances(block, landmarks)
     kernel *= -0.5 / t**2
-    kernel = module_of(block).exp(kernel, out=kernel)
+    module_of(block).exp(kernel, out=kernel)
     return kernel
 
 

@@ -19,7 +19,7 @@ from densehash.hashers.distances import squared_distances
 from densehash.hashers.moments import mean
 from densehash.rows import Floats, Rows
 from densehash.rows.numerics import (
-    as_float64,
+    as_type,
     like,
     module_of,
     smallest,
@@ -119,7 +119,7 @@ def mean_neighbor_distance(rows: Rows, random_state: RandomState) -> float:
 
     def nearest(block: Floats, _: int) -> Floats:
         # In float64: neighbours may be much nearer to each other than to the mean.
-        distances = squared_distances(as_float64(block), asked).T
+        distances = squared_distances(as_type(block, np.float64), asked).T
         if is_tensor(block):
             distances = smallest(distances, min(n_near, len(block)))[0]
         return keep(to_host(distances))

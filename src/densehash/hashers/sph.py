@@ -76,7 +76,7 @@ class SpH(Hasher):
         projections *= like(np.pi / (self.upper_ - self.lower_)[used], block)
         margins = projections[:, position]
         margins *= like(self.modes_, block)
-        margins = module_of(block).cos(margins, out=margins)
+        module_of(block).cos(margins, out=margins)
         return margins
 
     def _width(self) -> int:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 from densehash.locks import cached_property
-from densehash.rows.local import Floats, Rows, float_type, tree_reduce
+from densehash.rows.local import Rows, float_type, tree_reduce
+from densehash.rows.numerics import Floats
 
 __all__ = ["DaskRows", "Part", "compute", "current_client"]
 

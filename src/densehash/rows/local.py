@@ -22,13 +22,12 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
-from densehash.rows.numerics import module_of, square_sum, to_float64, to_host
+from densehash.rows.numerics import Floats, module_of, square_sum, to_float64, to_host
 from densehash.source import Source
 
 __all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
 
 Answer = TypeVar("Answer")
-Floats = NDArray[np.floating]
 
 # Blocks of about a million numbers: large enough for matrix products at full speed, small enough
 # that a few of them, with what is made from them, stay in the cache. Powers of two, so that parts
@@ -79,6 +78,8 @@ class Rows:
     n_rows: int
     n_features: int
     dtype: type[np.floating]
+    _array: Any
+    _checked: set[tuple[int, int]]
 
     def __init__(
         self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X", first: int = 0
@@ -87,7 +88,7 @@ class Rows:
         self._name = name
         self._verbose = verbose
         self._first = first
-        self._checked: set[tuple[int, int]] = set()
+        self._checked = set()
         self.n_rows, self.n_features = self._array.shape
         self.dtype = float_type(self._array.dtype)
 
@@ -159,7 +160,8 @@ class Rows:
 
     def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
         """Rows at rising positions, as they are."""
-        return self._array[positions]
+        found: NDArray[np.generic] = self._array[positions]
+        return found
 
     def _as_block(self, part: Any) -> Floats:
         """Rows as functions of blocks take them."""

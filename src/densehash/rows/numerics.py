@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash.columns import is_tensor
 
+# A block; a tensor of torch, too, which type checkers may not know.
+Floats: TypeAlias = NDArray[np.floating]
+
 __all__ = [
+    "Floats",
     "add_by_label",
-    "as_float32",
-    "as_float64",
+    "as_type",
+    "column_stds",
     "column_sums",
+    "correlate",
     "count",
     "like",
     "module_of",
+    "nth_smallest",
     "numpy_type",
     "smallest",
     "square_sum",
+    "take_rows",
     "to_float64",
     "to_host",
     "torch_type",
@@ -34,7 +41,7 @@ __all__ = [
 
 
 def module_of(block: Any) -> ModuleType:
-    """numpy or torch, whichever has made the block.
+    """The module whose block it is: numpy, or torch.
 
     Examples
     --------
@@ -66,7 +73,7 @@ def numpy_type(block: Any) -> np.dtype[Any]:
     return np.dtype(str(block.dtype).removeprefix("torch."))
 
 
-def like(values: Any, block: Any) -> Any:
+def like(values: Any, block: Floats) -> Floats:
     """Values in the type of a block, where the block is; nothing is copied that need not be.
 
     Parameters
@@ -80,11 +87,13 @@ def like(values: Any, block: Any) -> Any:
     array([0., 1.], dtype=float32)
     """
     if not is_tensor(block):
-        return values.astype(block.dtype, copy=False)
+        own: Floats = values.astype(block.dtype, copy=False)
+        return own
     if not is_tensor(values):
         # Made the type here: half as many bytes travel.
         values = sys.modules["torch"].from_numpy(np.asarray(values, dtype=numpy_type(block)))
-    return values.to(device=block.device, dtype=block.dtype)
+    there: Floats = values.to(device=block.device, dtype=block.dtype)
+    return there
 
 
 def to_host(values: Any) -> NDArray[Any]:
@@ -99,32 +108,19 @@ def to_host(values: Any) -> NDArray[Any]:
     return found
 
 
-def as_float32(values: Any) -> Any:
-    """An array or a tensor in float32; the same one where it is.
+def as_type(values: Any, dtype: Any) -> NDArray[Any]:
+    """An array or a tensor in a type of numpy's; the same one if it has that type.
 
     Examples
     --------
-    >>> as_float32(np.arange(2.0))
+    >>> as_type(np.arange(2), np.float32)
     array([0., 1.], dtype=float32)
     """
-    return _as_type(values, np.float32)
-
-
-def as_float64(values: Any) -> Any:
-    """Likewise in float64.
-
-    Examples
-    --------
-    >>> as_float64(np.arange(2))
-    array([0., 1.])
-    """
-    return _as_type(values, np.float64)
-
-
-def _as_type(values: Any, dtype: type[np.floating]) -> Any:
     if is_tensor(values):
-        return values.to(torch_type(dtype))
-    return values.astype(dtype, copy=False)
+        there: NDArray[Any] = values.to(torch_type(dtype))
+        return there
+    here: NDArray[Any] = values.astype(dtype, copy=False)
+    return here
 
 
 def to_float64(values: Any) -> NDArray[np.float64]:
@@ -165,6 +161,31 @@ def square_sum(block: Any) -> float:
         return float(module_of(block).dot(flat, flat))
 
 
+def column_stds(block: Any) -> Any:
+    """Standard deviations of the columns, in the block's type: (d,), on its device.
+
+    Examples
+    --------
+    >>> column_stds(np.array([[1.0], [3.0]]))
+    array([1.])
+    """
+    return block.std(0, correction=0) if is_tensor(block) else block.std(axis=0)
+
+
+def take_rows(block: Any, positions: NDArray[np.integer]) -> Any:
+    """Rows of an array or a tensor at positions of any shape.
+
+    Examples
+    --------
+    >>> take_rows(np.array([[1.0], [3.0]]), np.array([1]))
+    array([[3.]])
+    """
+    if is_tensor(block):
+        where = sys.modules["torch"].from_numpy(positions.astype(np.int64))
+        return block[where.to(block.device)]
+    return block[positions]
+
+
 def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
     """Sums of the rows (m, d) of each label from 0 to k - 1: of shape (k, d).
 
@@ -189,7 +210,7 @@ def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
 
 
 def count(numbers: Any, k: int) -> Any:
-    """How often each number from 0 to k - 1 is there: integers of shape (k,), where the numbers are.
+    """How often each number from 0 to k - 1 is there: integers of shape (k,), on the same device.
 
     Examples
     --------
@@ -230,3 +251,33 @@ def smallest(values: Any, n: int) -> tuple[Any, Any]:
         found[:, rank] = values[every, positions[:, rank]]
         values[every, positions[:, rank]] = np.inf
     return found, positions
+
+
+def nth_smallest(values: Any, n: int) -> Any:
+    """The n-th smallest of each row, counted from 1; (..., k) becomes (..., 1).
+
+    Examples
+    --------
+    >>> nth_smallest(np.array([[3.0, 1.0, 2.0]]), 2)
+    array([[2.]])
+    """
+    if is_tensor(values):
+        return values.topk(n, dim=-1, largest=False).values[..., -1:]
+    return np.partition(values, n - 1, axis=-1)[..., n - 1 : n]
+
+
+def correlate(values: Any, kernel: NDArray[np.float64]) -> Any:
+    """Correlation along the last axis with a kernel of odd length, as if zeros lay beyond the ends.
+
+    Examples
+    --------
+    >>> correlate(np.array([[0.0, 1.0, 0.0]]), np.array([1.0, 2.0, 4.0]))
+    array([[4., 2., 1.]])
+    """
+    if is_tensor(values):
+        reach = len(kernel) // 2
+        padded = sys.modules["torch"].nn.functional.pad(values, (reach, reach))
+        return padded.unfold(-1, len(kernel), 1) @ like(kernel, values)
+    from scipy.ndimage import correlate1d  # noqa: PLC0415  only learning needs it
+
+    return correlate1d(values, kernel, mode="constant")

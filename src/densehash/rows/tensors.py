@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 from densehash.progress import bar
-from densehash.rows.local import Floats, Rows, float_type
-from densehash.rows.numerics import torch_type
+from densehash.rows.local import Rows, float_type
+from densehash.rows.numerics import Floats, take_rows, torch_type
 
 __all__ = ["TensorRows", "check_tensor"]
 
@@ -53,8 +53,7 @@ class TensorRows(Rows):
         self.dtype = float_type(_numpy_type(X.dtype))
 
     def _pick(self, positions: NDArray[np.integer]) -> Any:
-        where = sys.modules["torch"].from_numpy(positions.astype(np.int64))
-        return self._array[where.to(self._array.device)]
+        return take_rows(self._array, positions)
 
     def _as_block(self, part: Any) -> Floats:
         block: Floats = part.to(torch_type(self.dtype)).contiguous()
