@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -253,14 +253,16 @@ def histogram(
     if is_tensor(code_codes):
         from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
 
-        counts = on_gpu.histogram(query_codes, code_codes)[:, columns].contiguous()
+        there: Any = on_gpu.histogram(query_codes, code_codes)[:, columns].contiguous()
         if pairs is None:
-            return counts
+            return cast("NDArray[np.int64]", there)
         of_pairs = on_gpu.histogram_of_pairs(query_codes, code_codes, *pairs)
-        return counts, of_pairs[:, columns].contiguous()
+        return there, of_pairs[:, columns].contiguous()
     if pairs is None:
         counts = _native.histogram(query_codes, code_codes, threads, simd)
-        return as_tensor(np.ascontiguousarray(counts[:, columns]), device)
+        return cast(
+            "NDArray[np.int64]", as_tensor(np.ascontiguousarray(counts[:, columns]), device)
+        )
     both = _native.histograms(query_codes, code_codes, *pairs, threads, simd)
     found = (as_tensor(np.ascontiguousarray(one[:, columns]), device) for one in both)
     return next(found), next(found)

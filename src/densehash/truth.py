@@ -52,7 +52,6 @@ _PLAIN = 2**20  # numbers of rows that a thread compares by plain sums, at once
 _ROOM = 2**20  # candidates that all queries together hold, beside twice their neighbours
 _LONGEST = 1e150  # squared distances of longer rows could overflow
 _LONGEST_SINGLE = 1e18  # the same in float32
-_MOST_ON_GPU = 1e100  # squared lengths above, and for cosines below its inverse, go to the host
 
 
 def nearest(
@@ -111,9 +110,12 @@ def nearest(
     check_choice(metric, "metric", METRICS)
     m = _how_many(len(rows), fraction, k)
     if on_gpu:
-        return _nearest_on_gpu(asked, rows, m, metric, ordered=ordered, verbose=verbose)
-    search = _Search(unmapped(rows), asked, m, metric, verbose=verbose)
-    return as_tensor(search.nearest(ordered=ordered), device)
+        found: Any = _nearest_on_gpu(asked, rows, m, metric, ordered=ordered, verbose=verbose)
+    else:
+        search = _Search(unmapped(rows), asked, m, metric, verbose=verbose)
+        found = as_tensor(search.nearest(ordered=ordered), device)
+    positions: NDArray[np.int64] = found
+    return positions
 
 
 def _nearest_on_gpu(
@@ -122,25 +124,17 @@ def _nearest_on_gpu(
     """The same of tensors on a GPU, which leaves to the host what float64 does not tell apart."""
     from densehash.gpu import truth as on_gpu  # noqa: PLC0415  imports torch
 
-    usual = True
     for tensor, name in ((X, "X"), (queries, "queries")):
         squares = on_gpu.squared_lengths(tensor)
-        bad = squares.isfinite().logical_not_().logical_or_(squares >= _LONGEST**2)
-        if bool(bad.any()):
-            row = int(bad.byte().argmax())
+        good = squares < _LONGEST**2  # which NaN is not, either
+        if not bool(good.all()):
+            row = int(good.byte().argmin())
             _refuse_length(name, float(squares[row].sqrt()), row)
-        least = float(squares.min()) if metric == "cosine" else 1.0
-        usual &= least > 1 / _MOST_ON_GPU and float(squares.max()) < _MOST_ON_GPU
-    if not usual:
-        found = nearest(queries.cpu(), X.cpu(), k=m, metric=metric, ordered=ordered)
-        return found.to(X.device)
     positions, left = on_gpu.nearest(queries, X, m, metric, ordered=ordered)
     if len(left):
-        here = X.cpu()
-        found = nearest(
-            queries[left].cpu(), here, k=m, metric=metric, ordered=ordered, verbose=verbose
-        )
-        positions[left] = as_tensor(found.numpy(), X.device)
+        asked: Any = queries[left].cpu()
+        found: Any = nearest(asked, X.cpu(), k=m, metric=metric, ordered=ordered, verbose=verbose)
+        positions[left] = found.to(X.device)
     return positions
 
 

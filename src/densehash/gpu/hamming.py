@@ -73,9 +73,7 @@ def histogram(queries: Tensor, codes: Tensor) -> Tensor:
         factors, _ = problem.queries(asked)
         for start in range(0, len(codes), step):
             rows, _ = problem.rows(slice(start, start + step))
-            of_block = torch.zeros(
-                (len(asked), shape[1]), dtype=torch.int32, device=codes.device
-            )
+            of_block = torch.zeros((len(asked), shape[1]), dtype=torch.int32, device=codes.device)
             count(padded(factors), padded(rows), len(rows), problem.half, of_block)
             counts[some] += of_block
     return counts

@@ -100,16 +100,12 @@ def _append(
     begin = tl.program_id(1) * TILES
     for tile in range(begin, min(begin + TILES, n_tiles)):
         at_rows = tile * ROWS + tl.arange(0, ROWS)
-        found = _products(
-            factors, rows, at_queries, at_rows, held, WIDTH, STEP, QUERIES, ROWS
-        )
+        found = _products(factors, rows, at_queries, at_rows, held, WIDTH, STEP, QUERIES, ROWS)
         found += tl.load(base + at_rows)[None, :]
         tl.inline_asm_elementwise(
             _KEEP,
             "=r,f,f,l,r,l,l,r,l",
-            [
-                found, limit, counters, room, own_values, own_where, at_rows[None, :], before
-            ],
+            [found, limit, counters, room, own_values, own_where, at_rows[None, :], before],
             dtype=tl.int32,
             is_pure=False,
             pack=1,
@@ -138,9 +134,7 @@ def _count(
     begin = tl.program_id(1) * TILES
     for tile in range(begin, min(begin + TILES, n_tiles)):
         at_rows = tile * ROWS + tl.arange(0, ROWS)
-        found = _products(
-            factors, rows, at_queries, at_rows, held, WIDTH, STEP, QUERIES, ROWS
-        )
+        found = _products(factors, rows, at_queries, at_rows, held, WIDTH, STEP, QUERIES, ROWS)
         distances = (found + half).to(tl.int32)
         inside = (at_queries < n_queries)[:, None] & (at_rows < n_rows)[None, :]
         tl.atomic_add(own + distances, 1, mask=inside, sem="relaxed")
@@ -172,8 +166,8 @@ def _plain_sums(
         asked = tl.load(queries + query * d + features, mask=inside, other=0.0)[None, :]
         at = row[:, None] * row_stride + features[None, :].to(tl.int64) * column_stride
         some = tl.load(X + at, mask=is_there[:, None] & inside[None, :], other=0)
-        some = some.to(tl.float32).to(tl.float64) if some.dtype == tl.bfloat16 else some.to(
-            tl.float64
+        some = (
+            some.to(tl.float32).to(tl.float64) if some.dtype == tl.bfloat16 else some.to(tl.float64)
         )
         if METRIC == "l2":
             away = some - asked

@@ -18,6 +18,7 @@ __all__ = ["nearest", "plain_sums", "squared_lengths"]
 _BLOCK = 2**25  # numbers in float64 at once
 _LONGEST = 2.0**13  # of rows and queries in float16, whose largest number is below 2 ** 16
 _QUERY = 2.0**7  # the length of queries where it does not matter
+_LARGE = 1e100  # of squared lengths
 
 
 def nearest(
@@ -27,18 +28,22 @@ def nearest(
 
     Parameters
     ----------
-    queries, X : real tensors (q, d) and (n, d) on one device, finite, of lengths whose fourth
-        powers neither vanish nor overflow in float64, none of them zero for "cosine"
+    queries, X : real tensors (q, d) and (n, d) on one device, finite
     m : from 1 to n
     metric, ordered : as in :func:`densehash.truth.nearest`
 
     Returns
     -------
     positions : int64 (q, m)
-    left : int64, the queries whose positions are not known
+    left : int64, the queries whose positions are not known; all, where products of lengths could
+        vanish or overflow in float64
     """
     positions = torch.empty((len(queries), m), dtype=torch.int64, device=X.device)
     left = torch.arange(len(queries), device=X.device)
+    squares = torch.cat([squared_lengths(X), squared_lengths(queries)])
+    least = float(squares.min()) if metric == "cosine" else 1.0
+    if least < 1 / _LARGE or float(squares.max()) > _LARGE:
+        return positions, left
     for dtype in (torch.float16, torch.float64):
         if not len(left):
             break
@@ -111,7 +116,7 @@ def _may_be_nearest(found: Candidates, problem: _Vectors, m: int) -> Tensor:
 
 
 def _rows_at_once(X: Tensor) -> int:
-    return max(_BLOCK // X.shape[1], 1)
+    return max(_BLOCK // int(X.shape[1]), 1)
 
 
 class _Vectors(Problem):
@@ -139,7 +144,7 @@ class _Vectors(Problem):
             self._center = _mean(X)
             asked = asked - self._center
         else:
-            asked = asked * (_QUERY / asked.norm(dim=1, keepdim=True))
+            asked = asked * (_QUERY / asked.norm(dim=1, keepdim=True).clamp(min=1e-200))
         parts = X.split(_rows_at_once(X))
         lengths = torch.cat([self._moved(part).norm(dim=1) for part in parts])
         of_queries = asked.norm(dim=1)

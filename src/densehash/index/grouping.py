@@ -19,7 +19,7 @@ from densehash.columns import is_tensor
 from densehash.kmeans import lloyd, nearest_center, random_centers
 from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows, rows_of
-from densehash.rows.numerics import as_float32, column_sums, like, module_of, to_host
+from densehash.rows.numerics import as_type, column_sums, like, module_of, to_host
 
 __all__ = ["Centers", "lengthened", "n_groups_for", "n_small_groups_for"]
 
@@ -99,7 +99,7 @@ class Centers:
             sample = lengthened(sample, longest)
         shift = column_sums(sample) / len(sample)
         sample -= like(shift, sample)  # in place: it is large
-        vectors = as_float32(sample)
+        vectors = as_type(sample, np.float32)
         del sample
         centers = _start(vectors, n_groups, random_state)
         if is_tensor(vectors):
@@ -163,7 +163,7 @@ class Centers:
     def _relative(self, block: Floats) -> NDArray[np.float32]:
         if self.longest is not None:
             block = lengthened(block, self.longest)
-        relative: NDArray[np.float32] = as_float32(block - like(self.shift, block))
+        relative: NDArray[np.float32] = as_type(block - like(self.shift, block), np.float32)
         return relative
 
     def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.integer]:
@@ -203,10 +203,11 @@ def _start(
     coarse = lloyd(rows, start, _PASSES).centers.astype(np.float32)
     if n_coarse == n_groups:
         return coarse
-    if is_tensor(vectors):
-        labels = nearest_center(vectors, coarse)
-    else:
-        labels = _native.Centers(coarse).nearest(vectors, n_threads())
+    labels: NDArray[np.integer] = (
+        nearest_center(vectors, coarse)
+        if is_tensor(vectors)
+        else _native.Centers(coarse).nearest(vectors, n_threads())
+    )
     fine = []
     for group in range(len(coarse)):
         inside = vectors[labels == group]

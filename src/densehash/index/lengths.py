@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from densehash.columns import is_tensor
 from densehash.rows.mapped import unmapped
-from densehash.rows.numerics import as_float32, module_of
+from densehash.rows.numerics import as_type, module_of
 from densehash.source import Source
 
 __all__ = ["UnitRows", "unit"]
@@ -18,7 +18,7 @@ __all__ = ["UnitRows", "unit"]
 _SMALL = 1e-25  # of squared lengths; of smaller ones, parts may vanish in float32
 
 
-def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
+def unit(rows: Any) -> NDArray[np.floating]:
     """Rows scaled to length one; those that are all zero, or not finite, stay as they are.
 
     Parameters
@@ -36,7 +36,8 @@ def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
            [0. , 0. ]])
     """
     if is_tensor(rows):
-        return _carefully(rows if str(rows.dtype) == "torch.float64" else as_float32(rows))
+        double = str(rows.dtype) == "torch.float64"
+        return _carefully(as_type(rows, np.float64 if double else np.float32))
     floats = rows.astype(_float_type(rows.dtype), copy=False)
     squares = np.einsum("ij,ij->i", floats, floats)
     is_usual = (squares > _SMALL) & (squares < 1 / _SMALL)

@@ -37,7 +37,7 @@ from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
-from densehash.rows.numerics import as_float32, like, to_host
+from densehash.rows.numerics import as_type, like, to_host
 from densehash.source import Source
 from densehash.store.maps import give_back, origin_of
 
@@ -664,7 +664,7 @@ def _parts(
 
 
 def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    relative: NDArray[np.float32] = as_float32(rows - like(shift, rows))
+    relative: NDArray[np.float32] = as_type(rows - like(shift, rows), np.float32)
     return relative
 
 
