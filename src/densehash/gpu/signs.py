@@ -1,7 +1,7 @@
 """Signs of residuals by descent, on the device of the rows.
 
 See :mod:`densehash.index.sketches.decoder`: the same steps as in native code, but products are of
-floats, not of whole numbers. A few signs in a thousand differ.
+floats, not of whole numbers. A few signs in a hundred differ, and are as good.
 """
 
 from __future__ import annotations
