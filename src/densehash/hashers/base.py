@@ -27,7 +27,7 @@ from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
 from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
-from densehash.rows.numerics import as_type, like, module_of
+from densehash.rows.numerics import as_type, margins, module_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -347,9 +347,7 @@ class LinearHasher(Hasher):
     thresholds_: NDArray[np.float64]
 
     def _margins(self, block: Floats) -> Floats:
-        margins = block @ like(self.planes_.T, block)
-        margins -= like(self.thresholds_, block)
-        return margins
+        return margins(block, self.planes_, self.thresholds_)
 
 
 def _check_enough(rows: Rows) -> None:

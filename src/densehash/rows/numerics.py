@@ -8,6 +8,8 @@ module of the block (:func:`module_of`). What a pass brings home is small, and a
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -28,7 +30,9 @@ __all__ = [
     "correlate",
     "count",
     "like",
+    "margins",
     "module_of",
+    "nearest",
     "nth_smallest",
     "numpy_type",
     "smallest",
@@ -186,6 +190,68 @@ def take_rows(block: Any, positions: NDArray[np.integer]) -> Any:
     return block[positions]
 
 
+def margins(
+    block: Floats, planes: NDArray[np.floating], thresholds: NDArray[np.floating]
+) -> Floats:
+    """Products of rows (m, d) with planes (L, d), less thresholds (L,): (m, L).
+
+    Examples
+    --------
+    >>> margins(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), np.array([2.0]))
+    array([[1.]])
+    """
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        found: Floats = matrices.margins(block, like(planes, block), like(thresholds, block))
+        return found
+    found = block @ like(planes.T, block)
+    found -= like(thresholds, block)
+    return found
+
+
+def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
+    """The nearest of centres (k, d) to every row (m, d), the first of several equally near.
+
+    Returns
+    -------
+    labels : integers (m,)
+    scores : (m,), the row's products with its centre less half of the centre's square; only of
+        a tensor, else None
+
+    Examples
+    --------
+    >>> nearest(np.array([[0.0], [0.9], [0.5]]), np.array([[0.0], [1.0]]))
+    (array([0, 1, 0]), None)
+    """
+    centers = like(centers, block)
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        return matrices.nearest_centers(block, centers)
+    # |x - c|² is smallest where x·c - |c|²/2 is largest.
+    scores: Any = block @ centers.T
+    scores -= 0.5 * module_of(block).einsum("ij,ij->i", centers, centers)
+    if is_tensor(block):
+        best, labels = scores.max(1)
+        return labels, best
+    return scores.argmax(axis=1), None
+
+
+def _has_kernels(block: Any) -> bool:
+    """Whether rows are float32 on a GPU whose cores for matrices, and Triton, are there."""
+    if not is_tensor(block) or block.device.type != "cuda":
+        return False
+    torch = sys.modules["torch"]
+    return block.dtype is torch.float32 and _can_compile(block.device.index)
+
+
+@cache
+def _can_compile(device: int) -> bool:
+    newer: bool = sys.modules["torch"].cuda.get_device_capability(device) >= (8, 0)
+    return newer and find_spec("triton") is not None
+
+
 def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
     """Sums of the rows (m, d) of each label from 0 to k - 1: of shape (k, d).
 
@@ -194,6 +260,10 @@ def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
     >>> add_by_label(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 0]), 3).ravel()
     array([4., 0., 2.])
     """
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        return to_host(matrices.sums_by_label(block, labels, k))
     if is_tensor(block):
         members = block.new_zeros((k, len(block)))
         members.scatter_(0, labels.reshape(1, -1), 1)
