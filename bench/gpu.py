@@ -64,9 +64,7 @@ def sketches() -> float:
     kind = Grouped(Centers.learn(rows_of(X), 2000, RandomState(0)))
 
     def made() -> None:
-        sketch = Signs.learn(
-            rows_of(X), kind, n_bits=128, metric="l2", random_state=RandomState(0)
-        )
+        sketch = Signs.learn(rows_of(X), kind, n_bits=128, metric="l2", random_state=RandomState(0))
         sketch.encode(X, kind.labels(X))
 
     return seconds(made)

@@ -48,7 +48,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
-    return median(times)
+    return float(median(times))
 
 
 def seconds(work: Callable[[], Any], times: int = 3) -> float:

@@ -165,7 +165,8 @@ def test_codes_in_answers_out(device: str) -> None:
         ([hamming.histogram(asked, rows[:0])], [hamming.histogram(queries, codes[:0])]),
     ):
         same(found, expected)
-        assert all(one.device.type == device for one in found)
+        answers: Any = found
+        assert all(one.device.type == device for one in answers)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -25,7 +25,7 @@ ROOMS = {
     "progress": set(),
     "disk": {"errors", "progress"},
     "store": {"_native", "disk", "errors", "progress", "source"},
-    "rows": {"checks", "columns", "errors", "locks", "parallel", "progress", "source"},
+    "rows": {"checks", "columns", "errors", "gpu", "locks", "parallel", "progress", "source"},
     "kmeans": {"checks", "columns", "errors", "rows"},
     "hashers": {
         *("bits", "checks", "columns", "errors", "kmeans", "parallel", "progress", "rows"),
@@ -67,7 +67,7 @@ ROOMS = {
             "store",
         ),
     },
-    "__init__": {"bits", "errors", "hamming", "hashers", "index"},
+    "__init__": {"bits", "errors", "hamming", "hashers", "index", "rows"},
 }
 
 # The floors of the index, the lowest first: a file imports only files of floors below, and of its

@@ -20,6 +20,7 @@ from densehash.rows.numerics import (
     count,
     like,
     module_of,
+    nearest,
     square_sum,
     to_float64,
     to_host,
@@ -97,11 +98,7 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
     >>> nearest_center(np.array([[0.0], [0.9], [0.5]]), np.array([[0.0], [1.0]]))
     array([0, 1, 0])
     """
-    # |x - c|² is smallest where x·c - |c|²/2 is largest.
-    centers = like(centers, block)
-    scores = block @ centers.T
-    scores -= 0.5 * module_of(block).einsum("ij,ij->i", centers, centers)
-    labels: NDArray[np.intp] = scores.argmax(axis=1)
+    labels: NDArray[np.intp] = nearest(block, centers)[0]
     return labels
 
 
@@ -130,9 +127,11 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     if shift is not None:
         relative = relative - shift
     inertia = np.empty(n_passes)
+    squares = None
     for number in range(n_passes):
         label = f"k-means, pass {number + 1} of {n_passes}"
-        sums = _assign(rows, relative, shift, label)
+        sums = _assign(rows, relative, shift, squares, label)
+        squares = sums.squares
         if (sums.counts == 0).any():
             sums = _refill(sums, _find_farthest(rows, relative, shift))
         counts = sums.counts
@@ -157,17 +156,24 @@ def _shifted(block: Floats, shift: NDArray[np.float64] | None) -> Floats:
 
 
 def _assign(
-    rows: Rows, centers: NDArray[np.float64], shift: NDArray[np.float64] | None, label: str
+    rows: Rows,
+    centers: NDArray[np.float64],
+    shift: NDArray[np.float64] | None,
+    squares: float | None,
+    label: str,
 ) -> _Sums:
+    """Sums by the nearest centre; ``squares`` are those of an earlier pass, if there was one."""
     k = len(centers)
     here = centers.astype(rows.dtype)
 
     def sums_of(block: Floats, _: int) -> _Sums:
         block = _shifted(block, shift)
         labels = nearest_center(block, here)
-        return _Sums(add_by_label(block, labels, k), to_host(count(labels, k)), square_sum(block))
+        own = square_sum(block) if squares is None else 0.0
+        return _Sums(add_by_label(block, labels, k), to_host(count(labels, k)), own)
 
-    return rows.map_reduce(sums_of, _add, width=k, label=label)
+    sums = rows.map_reduce(sums_of, _add, width=k, label=label)
+    return sums if squares is None else sums._replace(squares=squares)
 
 
 def _add(one: _Sums, two: _Sums) -> _Sums:
@@ -184,21 +190,26 @@ def _find_farthest(
 
     def farthest_of(block: Floats, start: int) -> _Farthest:
         block = _shifted(block, shift)
-        labels = nearest_center(block, here)
-        away = block - like(here, block)[labels]
-        distances = module_of(block).einsum("ij,ij->i", away, away)
+        labels, scores = nearest(block, here)
         if not is_tensor(block):
-            return first(_Farthest(distances, start + np.arange(len(block)), labels, block))
+            return measured(block, labels, start + np.arange(len(block)))
         # Only the farthest come here; more of them while too many are equal.
-        order = distances.argsort(descending=True, stable=True)
-        n_taken = 4 * k
+        squares = module_of(block).linalg.vector_norm(block, dim=1) ** 2
+        order = (squares - 2 * scores).argsort(descending=True, stable=True)
+        n_taken = 2 * k
         while True:
             some = order[:n_taken]
-            here_too = map(to_host, (distances[some], start + some, labels[some], block[some]))
-            found = first(_Farthest(*here_too))
+            found = measured(*map(to_host, (block[some], labels[some], start + some)))
             if len(found.positions) == k or n_taken >= len(block):
                 return found
             n_taken *= 4
+
+    def measured(
+        vectors: Floats, labels: NDArray[np.intp], positions: NDArray[np.int64]
+    ) -> _Farthest:
+        away = vectors - here[labels]
+        distances = np.einsum("ij,ij->i", away, away)
+        return first(_Farthest(distances, positions, labels, vectors))
 
     def first(found: _Farthest) -> _Farthest:
         distances, positions, labels, vectors = found

@@ -227,19 +227,20 @@ def _launch(kernel: Any, factors: torch.Tensor, rows: torch.Tensor, *arguments: 
     # What a program holds of queries and rows fits twice into the shared memory of a Hopper.
     tile = 64 if step * rows.itemsize > 256 else TILE
     n_tiles = len(rows) // tile
-    kernel[len(factors) // TILE, -(-n_tiles // _TILES)](
-        factors,
-        rows,
-        *arguments,
-        n_tiles,
-        WIDTH=width,
-        STEP=step,
-        TILES=_TILES,
-        QUERIES=TILE,
-        ROWS=tile,
-        num_warps=8,
-        num_stages=2,
-    )
+    with torch.cuda.device(rows.device):
+        kernel[len(factors) // TILE, -(-n_tiles // _TILES)](
+            factors,
+            rows,
+            *arguments,
+            n_tiles,
+            WIDTH=width,
+            STEP=step,
+            TILES=_TILES,
+            QUERIES=TILE,
+            ROWS=tile,
+            num_warps=8,
+            num_stages=2,
+        )
 
 
 def append(
@@ -269,18 +270,19 @@ def plain_sums(
     """See :func:`densehash.gpu.truth.plain_sums`."""
     q, m = where.shape
     sums = torch.empty((q, m), dtype=torch.float64, device=X.device)
-    _plain_sums[(q, -(-m // _SUMS))](
-        X,
-        queries,
-        where,
-        sums,
-        X.shape[1],
-        m,
-        *X.stride(),
-        METRIC=metric,
-        SUMS=_SUMS,
-        FEATURES=_WIDTH,
-    )
+    with torch.cuda.device(X.device):
+        _plain_sums[(q, -(-m // _SUMS))](
+            X.view(torch.uint8) if X.dtype == torch.bool else X,
+            queries,
+            where,
+            sums,
+            X.shape[1],
+            m,
+            *X.stride(),
+            METRIC=metric,
+            SUMS=_SUMS,
+            FEATURES=_WIDTH,
+        )
     return sums
 
 
@@ -292,8 +294,8 @@ def descend(
     n, n_bits = products.shape
     width = triton.next_power_of_2(n_bits)
     rows = _SIGNS // width
-    grid = (-(-n // rows),)
-    _descend[grid](
-        products, gram, signs, left, n, sweeps, BITS=n_bits, WIDTH=width, ROWS=rows, num_warps=1
-    )
+    with torch.cuda.device(products.device):
+        _descend[(-(-n // rows),)](
+            products, gram, signs, left, n, sweeps, BITS=n_bits, WIDTH=width, ROWS=rows, num_warps=1
+        )
     return signs, left

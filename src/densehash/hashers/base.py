@@ -25,9 +25,10 @@ from densehash.columns import is_frame
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
+from densehash.rows.devices import current_device
 from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
-from densehash.rows.numerics import as_type, like, module_of
+from densehash.rows.numerics import as_type, margins, module_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -77,7 +78,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             for name in before:  # nothing of an earlier fit may linger
                 if name.endswith("_"):
                     delattr(self, name)
-            rows = rows_of(X, verbose=self._check_verbose())
+            rows = rows_of(X, verbose=self._check_verbose(), device=current_device())
             if not rows.is_lazy:
                 self._check_names(X, rows, reset=True)
             self.n_features_in_ = rows.n_features
@@ -118,7 +119,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         margins = rows.empty((rows.n_rows, self.n_bits_), np.float32)
 
         def write(block: Floats, start: int) -> None:
-            margins[start : start + len(block)] = self._float32_margins_of(block)
+            margins[start : start + len(block)] = rows.returned(self._float32_margins_of(block))
 
         rows.for_each(write, width=self._width(), label="projecting")
         return margins
@@ -160,7 +161,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         def write(block: Floats, start: int) -> None:
             some = codes[start : start + len(block)]
-            some[...] = self._codes_of(block)
+            some[...] = rows.returned(self._codes_of(block))
             if isinstance(mapped, MappedRows):  # the file has them, or will
                 mapped.give_back(some.nbytes)
 
@@ -200,7 +201,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             )
 
         def codes_at(block: Floats, start: int) -> tuple[int, NDArray[np.uint8]]:
-            return start, self._codes_of(block)
+            return start, rows.returned(self._codes_of(block))
 
         return rows.map(codes_at, width=self._width(), label="hashing")
 
@@ -303,7 +304,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _check_rows(self, X: VectorsLike | DaskCollection) -> Rows:
         check_is_fitted(self)
-        rows = rows_of(X)
+        rows = rows_of(X, device=current_device())
         if rows.n_features != self.n_features_in_:
             raise InputError(
                 f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
@@ -347,9 +348,7 @@ class LinearHasher(Hasher):
     thresholds_: NDArray[np.float64]
 
     def _margins(self, block: Floats) -> Floats:
-        margins = block @ like(self.planes_.T, block)
-        margins -= like(self.thresholds_, block)
-        return margins
+        return margins(block, self.planes_, self.thresholds_)
 
 
 def _check_enough(rows: Rows) -> None:

@@ -208,15 +208,25 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
     array([[0, 1],
            [1, 2]])
     """
-    k = len(centers)
+    k, d = centers.shape
     adjacent = np.zeros((k, k), dtype=bool)
-    for i, center in enumerate(centers):
-        # By differences, not products: distances that are equal must come out equal.
-        away = centers - center
-        distances = np.einsum("ij,ij->i", away, away)
-        distances[i] = 0
-        nearest = np.argsort(np.where(distances > 0, distances, np.inf), kind="stable")[:r]
-        adjacent[i, nearest[distances[nearest] > 0]] = True
+    middle = centers - centers.mean(axis=0)
+    squares = np.einsum("ij,ij->i", middle, middle)
+    rounding = 16 * (d + 16) * np.finfo(np.float64).eps * squares.max()
+    for start in range(0, k, _GROUPS_AT_ONCE):
+        # Products tell which few may be nearest, beside those that may be equal.
+        some = np.arange(start, min(start + _GROUPS_AT_ONCE, k))
+        about = squares[some, np.newaxis] + squares - 2 * (middle[some] @ middle.T)
+        last = np.minimum((about <= rounding).sum(axis=1) + r, k) - 1
+        limits = np.sort(about, axis=1)[np.arange(len(some)), last] + 2 * rounding
+        for i, row, limit in zip(some, about, limits, strict=True):
+            others = np.flatnonzero(row <= limit)
+            # By differences, not products: distances that are equal must come out equal.
+            away = centers[others] - centers[i]
+            distances = np.einsum("ij,ij->i", away, away)
+            distances[others == i] = 0
+            nearest = np.argsort(np.where(distances > 0, distances, np.inf), kind="stable")[:r]
+            adjacent[i, others[nearest[distances[nearest] > 0]]] = True
     return np.argwhere(np.triu(adjacent | adjacent.T))
 
 

@@ -8,11 +8,12 @@ signs of margins have no slope; on the way back, a smooth slope stands for their
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from copy import deepcopy
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -37,6 +38,8 @@ from densehash.rows.numerics import (
     like,
     module_of,
     nth_smallest,
+    on_cuda,
+    recorded,
     take_rows,
     to_host,
 )
@@ -259,10 +262,9 @@ def _refine(
     n_ranked = min(len(learnt), _N_HELD_OUT_RANKED, max((1 << 22) // n_bits, _N_RANKED))
     exam = _draw(sample, np.concatenate([held_out, learnt[:n_ranked]]), n_held_out, share, n_bits)
 
-    xp = module_of(sample)
-    planes = deepcopy(like(planes, sample))
+    learner = _Adam(like(planes, sample))
+    planes = learner.planes
     best, losses, best_at = deepcopy(planes), [_loss(exam, planes)], 0
-    mean, square = xp.zeros_like(planes), xp.zeros_like(planes)
     n_full = (n_steps + 1) // 2
     every = max(n_steps // _N_CHECKS, 1)
     step = 0
@@ -274,11 +276,7 @@ def _refine(
             slowness = max(step / n_full - 1, 0)
             rate = _STEP / np.sqrt(width) * 0.5 * (1 + np.cos(np.pi * slowness))
             step += 1
-            gradient = _gradient(draw, planes)
-            mean += (1 - _MOMENTUM) * (gradient - mean)
-            square += (1 - _MEMORY) * (gradient * gradient - square)
-            size = xp.sqrt(square / (1 - _MEMORY**step)) + _TINY
-            planes -= mean * float(np.float32(rate / (1 - _MOMENTUM**step))) / size
+            learner.learn(draw, rate / (1 - _MOMENTUM**step), 1 - _MEMORY**step)
             advance(1)
             ended = step >= min(2 * n_full, n_steps)
             if step % every and not ended:
@@ -291,6 +289,48 @@ def _refine(
             if ended or step - max(best_at, n_full) >= _PATIENCE * every:
                 break
     return _Refinement(to_host(best), np.array(losses), step)
+
+
+class _Adam:
+    """Planes (L, c + 1) that learn, in place, and the moments of their gradients."""
+
+    def __init__(self, planes: NDArray[np.float32]) -> None:
+        self.planes = deepcopy(planes)
+        self._moments = [module_of(planes).zeros_like(planes) for _ in range(2)]
+        self._replay: Callable[..., None] | None = None
+
+    def learn(self, draw: _Draw, rate: float, memory: float) -> None:
+        """One step, of a rate; ``memory`` is how much of the mean square has been seen."""
+        rows: Any = draw.rows
+        mean, square = self._moments
+        # Rounded here: numbers of Python would be rounded by torch, and not by older numpys.
+        scalars = float(np.float32(rate)), float(np.float32(memory))
+        step = partial(_step, n_cells=draw.n_cells)
+        if not on_cuda(rows):
+            step(self.planes, mean, square, rows, draw.cells, *scalars)
+            return
+        if self._replay is None:
+            places = deepcopy(rows), deepcopy(draw.cells), rows.new_ones(()), rows.new_ones(())
+            self._replay = recorded(step, self.planes, mean, square, *places)
+        self._replay(None, None, None, rows, draw.cells, *scalars)
+
+
+def _step(
+    planes: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    square: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    cells: NDArray[np.float32],
+    rate: float,
+    memory: float,
+    *,
+    n_cells: tuple[int, int, int],
+) -> None:
+    gradient = _gradient(_Draw(rows, cells, n_cells), planes)
+    mean += (1 - _MOMENTUM) * (gradient - mean)
+    square += (1 - _MEMORY) * (gradient * gradient - square)
+    size = (square / memory) ** 0.5 + _TINY
+    planes -= mean * rate / size
 
 
 def _lots(positions: NDArray[np.int64], chance: RandomState) -> Iterator[NDArray[np.int64]]:

@@ -5,8 +5,6 @@ M. Raginsky, S. Lazebnik, Locality-sensitive binary codes from shift-invariant k
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -99,7 +97,7 @@ class SIKH(Hasher):
         margins = block @ like(self.frequencies_.T, block)
         margins += like(np.remainder(phases, 2 * np.pi), block)
         module_of(block).cos(margins, out=margins)
-        margins *= math.sqrt(2)
+        margins *= np.sqrt(2)
         margins += like(self.offsets_, block)
         return margins
 

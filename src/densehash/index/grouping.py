@@ -123,7 +123,7 @@ class Centers:
         return np.concatenate(list(blocks))
 
     def nearest(self, block: Floats) -> NDArray[np.integer]:
-        """The group of every row of a block, nearly always the nearest; of a tensor, always.
+        """The group of every row of a block, nearly always the nearest.
 
         Returns
         -------

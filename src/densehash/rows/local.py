@@ -177,6 +177,16 @@ class Rows:
         """
         return np.empty(shape, dtype)
 
+    def returned(self, values: Any) -> Any:
+        """What was made of a block, as the caller of a hasher gets it.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).returned(np.ones(2))
+        array([1., 1.])
+        """
+        return values
+
     def check_out(self, out: Any, shape: tuple[int, int]) -> None:
         """Refuse what codes of the rows, of some shape, cannot be written to.
 

@@ -8,6 +8,9 @@ module of the block (:func:`module_of`). What a pass brings home is small, and a
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -28,9 +31,13 @@ __all__ = [
     "correlate",
     "count",
     "like",
+    "margins",
     "module_of",
+    "nearest",
     "nth_smallest",
     "numpy_type",
+    "on_cuda",
+    "recorded",
     "smallest",
     "square_sum",
     "take_rows",
@@ -49,6 +56,17 @@ def module_of(block: Any) -> ModuleType:
     'numpy'
     """
     return sys.modules["torch"] if is_tensor(block) else np
+
+
+def on_cuda(block: Any) -> bool:
+    """Whether this is a tensor on a GPU of CUDA.
+
+    Examples
+    --------
+    >>> on_cuda(np.zeros(3))
+    False
+    """
+    return is_tensor(block) and block.device.type == "cuda"
 
 
 def torch_type(dtype: Any) -> Any:
@@ -186,6 +204,102 @@ def take_rows(block: Any, positions: NDArray[np.integer]) -> Any:
     return block[positions]
 
 
+def margins(
+    block: Floats, planes: NDArray[np.floating], thresholds: NDArray[np.floating]
+) -> Floats:
+    """Products of rows (m, d) with planes (L, d), less thresholds (L,): (m, L).
+
+    Examples
+    --------
+    >>> margins(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), np.array([2.0]))
+    array([[1.]])
+    """
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        found: Floats = matrices.margins(block, like(planes, block), like(thresholds, block))
+        return found
+    found = block @ like(planes.T, block)
+    found -= like(thresholds, block)
+    return found
+
+
+def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
+    """The nearest of centres (k, d) to every row (m, d), the first of several equally near.
+
+    Returns
+    -------
+    labels : integers (m,)
+    scores : (m,), the row's products with its centre less half of the centre's square; only of
+        a tensor, else None
+
+    Examples
+    --------
+    >>> nearest(np.array([[0.0], [0.9], [0.5]]), np.array([[0.0], [1.0]]))
+    (array([0, 1, 0]), None)
+    """
+    centers = like(centers, block)
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        return matrices.nearest_centers(block, centers)
+    # |x - c|² is smallest where x·c - |c|²/2 is largest.
+    scores: Any = block @ centers.T
+    scores -= 0.5 * module_of(block).einsum("ij,ij->i", centers, centers)
+    if is_tensor(block):
+        best, labels = scores.max(1)
+        return labels, best
+    return scores.argmax(axis=1), None
+
+
+def _has_kernels(block: Any) -> bool:
+    """Whether rows are float32 on a GPU whose cores for matrices, and Triton, are there."""
+    if not on_cuda(block) or numpy_type(block) != np.float32:
+        return False
+    return _can_compile(block.device.index)
+
+
+@cache
+def _can_compile(device: int) -> bool:
+    newer: bool = sys.modules["torch"].cuda.get_device_capability(device) >= (8, 0)
+    return newer and find_spec("triton") is not None
+
+
+def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., None]:
+    """A function of tensors of CUDA, recorded: starting its kernels takes longer than they run.
+
+    Parameters
+    ----------
+    function : changes some of its arguments, waits for nothing, and makes nothing on the host
+    arguments : tensors, as it will be called with; they are only looked at
+
+    Returns
+    -------
+    callable of as many arguments that does the same to the tensors given here. Of its arguments,
+    tensors and numbers are copied into these, and None leaves one as it is
+    """
+    torch = sys.modules["torch"]
+    device = arguments[0].device
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):  # what is loaded or reserved at the first call cannot be recorded
+        function(*(argument.clone() for argument in arguments))
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        function(*arguments)
+
+    def replay(*values: Any) -> None:
+        for place, value in zip(arguments, values, strict=True):
+            if is_tensor(value):
+                place.copy_(value)
+            elif value is not None:
+                place.fill_(value)
+        graph.replay()
+
+    return replay
+
+
 def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
     """Sums of the rows (m, d) of each label from 0 to k - 1: of shape (k, d).
 
@@ -194,6 +308,10 @@ def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
     >>> add_by_label(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 0]), 3).ravel()
     array([4., 0., 2.])
     """
+    if _has_kernels(block):
+        from densehash.gpu import matrices  # noqa: PLC0415  an extra
+
+        return to_host(matrices.sums_by_label(block, labels, k))
     if is_tensor(block):
         members = block.new_zeros((k, len(block)))
         members.scatter_(0, labels.reshape(1, -1), 1)
@@ -266,6 +384,13 @@ def nth_smallest(values: Any, n: int) -> Any:
     return np.partition(values, n - 1, axis=-1)[..., n - 1 : n]
 
 
+@cache
+def _constant(numbers: bytes, device: Any) -> Any:
+    """Numbers of float64 on a device: there before a graph of its kernels is recorded."""
+    torch = sys.modules["torch"]
+    return torch.from_numpy(np.frombuffer(numbers, np.float64).copy()).to(device)
+
+
 def correlate(values: Any, kernel: NDArray[np.float64]) -> Any:
     """Correlation along the last axis with a kernel of odd length, as if zeros lay beyond the ends.
 
@@ -277,7 +402,7 @@ def correlate(values: Any, kernel: NDArray[np.float64]) -> Any:
     if is_tensor(values):
         reach = len(kernel) // 2
         padded = sys.modules["torch"].nn.functional.pad(values, (reach, reach))
-        return padded.unfold(-1, len(kernel), 1) @ like(kernel, values)
+        return padded.unfold(-1, len(kernel), 1) @ _constant(kernel.tobytes(), values.device)
     from scipy.ndimage import correlate1d  # noqa: PLC0415  only learning needs it
 
     return correlate1d(values, kernel, mode="constant")

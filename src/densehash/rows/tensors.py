@@ -19,7 +19,7 @@ __all__ = ["TensorRows", "check_tensor"]
 Answer = TypeVar("Answer")
 
 # What a device computes with at once: the more, the less often it waits to be told what is next.
-_BLOCK_NUMBERS = 1 << 28
+_BLOCK_NUMBERS = 1 << 29
 
 
 class TensorRows(Rows):
