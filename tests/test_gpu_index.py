@@ -16,7 +16,7 @@ from numpy.random import RandomState
 
 from densehash import Index
 from densehash.errors import InputError
-from densehash.index import index as module
+from densehash.index import building
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Grouped
 from densehash.index.sketches import Signs
@@ -37,7 +37,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     import torch
 
     if request.param == "cpu":
-        monkeypatch.setattr(module, "on_gpu", lambda rows: isinstance(rows, torch.Tensor))
+        monkeypatch.setattr(building, "on_gpu", lambda rows: isinstance(rows, torch.Tensor))
     return str(request.param)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.checks import check_chance, check_choice, check_integer
+from densehash.checks import check_chance, check_choice, check_integer, check_vectors
 from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
@@ -26,11 +26,14 @@ from densehash.index.sketches import Bits, Codes, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
+from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.devices import StreamedRows, current_device
 from densehash.rows.mapped import unmapped
 from densehash.rows.numerics import to_host
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
+from densehash.tensors import on_gpu
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
@@ -38,11 +41,11 @@ if TYPE_CHECKING:
 __all__ = [
     "as_hashed",
     "as_kept",
-    "checked_tensor",
     "empty_state",
     "fitted",
     "kept_type",
     "kind_for",
+    "rows_to_build",
     "rowset_of",
     "state_of_codes",
 ]
@@ -74,11 +77,21 @@ def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
     return unit(X) if is_tensor(X) else UnitRows(X)
 
 
-def checked_tensor(X: Any) -> Any:
-    """A tensor of rows on a device, without gradients; an error names a row that is not finite."""
-    rows = check_tensor(X, "X")
-    rows_of(rows).for_each(lambda *_: None, label="looking for bad rows")
-    return rows
+def rows_to_build(X: Any, metric: str) -> tuple[NDArray[Any] | Source, Any]:
+    """Rows of a new index, checked: here; and, of a tensor on a GPU, as they are hashed there.
+
+    Examples
+    --------
+    >>> rows_to_build([[1.0, 2.0]], "l2")
+    (array([[1., 2.]]), None)
+    """
+    if not on_gpu(X):
+        return check_vectors(X, "X"), None
+    from densehash.gpu.copies import array_of  # noqa: PLC0415  imports torch
+
+    there = check_tensor(X, "X")
+    rows_of(there).for_each(lambda *_: None, label="looking for bad rows")
+    return array_of(there, n_threads()), as_hashed(there, metric)
 
 
 def fitted(
@@ -426,11 +439,14 @@ def rowset_of(
     columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
     start, width = 0, sketch.n_bits
-    if hashed is None:
-        rows = Rows(as_hashed(part, state.metric), first=first)
-    else:
+    device = current_device()
+    if hashed is not None:
         rows = rows_of(hashed[first : first + len(ids)])
         part.read()
+    elif device is not None:
+        rows = StreamedRows(as_hashed(part, state.metric), device, first=first)
+    else:
+        rows = Rows(as_hashed(part, state.metric), first=first)
     with closing(rows.map(kept, width=width)) as blocks:
         for of_block, groups in blocks:
             stop = start + len(next(iter(of_block.values())))

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
+from densehash.checks import VectorsLike, check_choice, check_threads
 from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
 from densehash.index.building import (
     as_hashed,
-    checked_tensor,
     empty_state,
     kept_type,
+    rows_to_build,
     state_of_codes,
 )
 from densehash.index.changes import (
@@ -67,10 +67,10 @@ from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
 from densehash.progress import shows_bars
 from densehash.rows import rows_of
+from densehash.rows.devices import current_device
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
-from densehash.tensors import on_gpu
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -139,9 +139,10 @@ class Index:
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; a tensor; a column of
-            vectors (pandas, polars, Arrow, an array of objects); or a data frame or Arrow table, of
-            numbers or with ``column``; finite; at least 2 rows
+        X : real array of shape (n, d), a memory map of one, or a Source; a tensor, of which groups
+            and sketches are made on a GPU if it is on one; a column of vectors (pandas, polars,
+            Arrow, an array of objects); or a data frame or Arrow table, of numbers or with
+            ``column``; finite; at least 2 rows
         ids : n different integers from 0 on, or n different strings; or the name of a column of
             the frame X; 0 to n - 1 without
         column : the name of the column of vectors, where X is a frame that has others
@@ -190,9 +191,7 @@ class Index:
         """
         check_choice(metric, "metric", METRICS)
         X, ids = parts_of_frame(X, ids, column)
-        vectors = check_vectors(X, "X")
-        # Of a tensor on a device, groups and sketches are made there.
-        hashed = as_hashed(checked_tensor(X), metric) if on_gpu(X) else None
+        vectors, hashed = rows_to_build(X, metric)
         shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
         names = None if ids is None else check_ids(ids)
@@ -203,7 +202,7 @@ class Index:
         def made(place: Place) -> State:
             empty = empty_state(
                 as_hashed(vectors, metric) if hashed is None else hashed,
-                partial(rows_of, verbose=shown),
+                partial(rows_of, verbose=shown, device=current_device()),
                 sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
