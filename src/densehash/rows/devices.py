@@ -183,9 +183,10 @@ class StreamedRows(Rows):
         with self._torch.cuda.stream(stream):
             block: Any = self._as_block(part)
             size = block.numel() * block.element_size()
-            if size <= self._room and (*limits, self.dtype) not in self._kept:
+            key = (*limits, self.dtype)
+            if size <= self._room and key not in self._kept:
                 self._room -= size
-                self._kept[*limits, self.dtype] = block
+                self._kept[key] = block
             answer = super()._apply(function, limits, block)
             stream.synchronize()
             return answer
@@ -201,6 +202,8 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
+        if self._device.type == "cuda":
+            _ = self._lanes, self._pool  # made here, or each of two threads would make its own
         return super()._map(function, limits, 2, label)
 
     def _block_rows(self, width: int) -> int:
