@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check test-export soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export test-gpu soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 test-export: $(VENV)/.installed-test-export ## exports, each in the other system itself, PostgreSQL included
 	$(BIN)/python -m pytest -q tests/test_export.py tests/test_export_postgres.py src/densehash/export
 
+test-gpu: $(VENV)/.installed-test-gpu ## what runs on a CUDA GPU
+	$(BIN)/python -m pytest -q -m gpu
+
 # About half an hour on two cores; docs/reliability.md says what it tries.
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long
 	DENSEHASH_SOAK=10 $(BIN)/python -m pytest \
@@ -62,6 +65,9 @@ bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch
 
 bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss and bare products
 	$(BIN)/python bench/hashers.py
+
+bench-gpu: $(VENV)/.installed-torch ## work on a CUDA GPU against its limits
+	$(BIN)/python bench/gpu.py
 
 # More than an hour on two cores; SETS=gist,wordnet takes some of the four sets.
 SETS ?= sift,glove-large,gist,wordnet

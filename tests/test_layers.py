@@ -19,7 +19,8 @@ ROOMS = {
     "columns": {"errors"},
     "checks": {"columns", "errors", "source", "stream"},
     "bits": {"checks", "columns", "errors"},
-    "hamming": {"_native", "bits", "checks", "errors"},
+    "tensors": {"columns", "errors"},
+    "hamming": {"_native", "bits", "checks", "columns", "errors", "gpu", "tensors"},
     "parallel": {"locks"},
     "progress": set(),
     "disk": {"errors", "progress"},
@@ -31,14 +32,14 @@ ROOMS = {
         *("source", "store"),
     },
     "gpu": set(),
-    "truth": {"checks", "errors", "parallel", "progress", "rows", "source"},
+    "truth": {"checks", "errors", "gpu", "parallel", "progress", "rows", "source", "tensors"},
     "asymmetric": {"_native", "bits", "checks", "errors"},
     "estimates": {"checks", "errors", "parallel", "rows"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "columns", "errors", "hamming", "hashers", "kmeans"),
+        *("_native", "bits", "checks", "columns", "errors", "gpu", "hamming", "hashers", "kmeans"),
         *("locks", "parallel"),
-        *("progress", "rows", "source", "store", "truth"),
+        *("progress", "rows", "source", "store", "tensors", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
@@ -66,7 +67,7 @@ ROOMS = {
             "store",
         ),
     },
-    "__init__": {"bits", "errors", "hamming", "hashers", "index"},
+    "__init__": {"bits", "errors", "hamming", "hashers", "index", "rows"},
 }
 
 # The floors of the index, the lowest first: a file imports only files of floors below, and of its

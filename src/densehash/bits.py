@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import MAX_BYTES, as_array, check_codes, check_integer
-from densehash.columns import is_tensor
+from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
 
 __all__ = [
@@ -136,7 +136,7 @@ def check_padding(codes: NDArray[np.uint8], n_bits: int, name: str = "codes") ->
 
     Parameters
     ----------
-    codes : uint8 array of shape (n, ceil(n_bits / 8))
+    codes : uint8 array or tensor of shape (n, ceil(n_bits / 8))
     n_bits : from 1 to 4096
     name : what the error calls the codes
 
@@ -159,7 +159,7 @@ got 0b00011111 in row 0
     if n_padding == 0:
         return
     highest = 0xFF >> n_padding  # the largest last byte whose padding is zero
-    last = codes[:, -1]
+    last = as_plain(codes[:, -1])
     # One byte that holds every bit set anywhere: no memory of size n unless there is an error.
     if np.bitwise_or.reduce(last) > highest:
         row = int(np.argmax(last > highest))

@@ -12,12 +12,13 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.checks import check_chance, check_choice, check_integer
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind, Multi
-from densehash.index.lengths import UnitRows
+from densehash.index.lengths import UnitRows, unit
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
@@ -25,8 +26,10 @@ from densehash.index.sketches import Bits, Codes, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
-from densehash.rows import Floats, Rows
+from densehash.rows import Floats, Rows, rows_of
 from densehash.rows.mapped import unmapped
+from densehash.rows.numerics import to_host
+from densehash.rows.tensors import check_tensor
 from densehash.source import Source
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "as_hashed",
     "as_kept",
+    "checked_tensor",
     "empty_state",
     "fitted",
     "kept_type",
@@ -44,6 +48,7 @@ __all__ = [
 ]
 
 _USUAL_BITS = 256
+_READ_ROWS = 8192  # at a time
 
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
@@ -57,12 +62,23 @@ _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
     """Rows as they are hashed and grouped: of length one where cosines are compared.
 
+    A tensor stays one, where it is.
+
     Examples
     --------
     >>> as_hashed(np.array([[0.0, 5.0]]), "cosine")[0:1]
     array([[0., 1.]])
     """
-    return UnitRows(X) if metric == "cosine" else X
+    if metric != "cosine":
+        return X
+    return unit(X) if is_tensor(X) else UnitRows(X)
+
+
+def checked_tensor(X: Any) -> Any:
+    """A tensor of rows on a device, without gradients; an error names a row that is not finite."""
+    rows = check_tensor(X, "X")
+    rows_of(rows).for_each(lambda *_: None, label="looking for bad rows")
+    return rows
 
 
 def fitted(
@@ -376,6 +392,7 @@ def rowset_of(
     first: int = 0,
     payload: PayloadRows | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    hashed: Any = None,
 ) -> Rowset:
     """Rows, grouped, with what is kept of them: read once.
 
@@ -387,6 +404,7 @@ def rowset_of(
     first : the number of the first of them in X
     payload : of these rows
     advance : is told of rows that were hashed
+    hashed : all of X as they are hashed and grouped, where that is a tensor on a device
 
     Examples
     --------
@@ -408,12 +426,16 @@ def rowset_of(
     columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
     start, width = 0, sketch.n_bits
-    rows = Rows(as_hashed(part, state.metric), first=first)
+    if hashed is None:
+        rows = Rows(as_hashed(part, state.metric), first=first)
+    else:
+        rows = rows_of(hashed[first : first + len(ids)])
+        part.read()
     with closing(rows.map(kept, width=width)) as blocks:
         for of_block, groups in blocks:
             stop = start + len(next(iter(of_block.values())))
             for name, some in of_block.items():
-                columns[name][start:stop] = some
+                columns[name][start:stop] = to_host(some)
             if groups is not None:
                 labels.append(groups)
             advance(stop - start)
@@ -459,6 +481,12 @@ class _Part(Source):
             except InputError as error:  # raised later: hashing may find more that is wrong
                 self._trouble = error
         return read
+
+    def read(self) -> None:
+        """Put aside what is to be kept, where nobody else reads the rows."""
+        if self._aside is not None:
+            for start in range(0, len(self), _READ_ROWS):
+                self[start : start + _READ_ROWS]
 
     def kept(self) -> NDArray[Any] | Source | None:
         """The vectors to be kept, after all were read."""

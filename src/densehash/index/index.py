@@ -17,7 +17,13 @@ from densehash.checks import VectorsLike, check_choice, check_threads, check_vec
 from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
-from densehash.index.building import as_hashed, empty_state, kept_type, state_of_codes
+from densehash.index.building import (
+    as_hashed,
+    checked_tensor,
+    empty_state,
+    kept_type,
+    state_of_codes,
+)
 from densehash.index.changes import (
     Upserted,
     check_new,
@@ -60,10 +66,11 @@ from densehash.index.state import (
 from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
 from densehash.progress import shows_bars
-from densehash.rows import Rows
+from densehash.rows import rows_of
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
+from densehash.tensors import on_gpu
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -184,6 +191,8 @@ class Index:
         check_choice(metric, "metric", METRICS)
         X, ids = parts_of_frame(X, ids, column)
         vectors = check_vectors(X, "X")
+        # Of a tensor on a device, groups and sketches are made there.
+        hashed = as_hashed(checked_tensor(X), metric) if on_gpu(X) else None
         shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
         names = None if ids is None else check_ids(ids)
@@ -193,8 +202,8 @@ class Index:
 
         def made(place: Place) -> State:
             empty = empty_state(
-                as_hashed(vectors, metric),
-                partial(Rows, verbose=shown),
+                as_hashed(vectors, metric) if hashed is None else hashed,
+                partial(rows_of, verbose=shown),
                 sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
@@ -210,8 +219,10 @@ class Index:
             )
             if beside is not None:
                 empty = replace(empty, payload=beside.columns)
-            whole = with_rows(empty, vectors, names, int(shown), payload=beside, place=place)
-            ready = measured(whole, vectors, names, random_state, verbose=shown)
+            whole = with_rows(
+                empty, vectors, names, int(shown), payload=beside, place=place, hashed=hashed
+            )
+            ready = measured(whole, vectors, names, random_state, verbose=shown, hashed=hashed)
             ready.sketch.forget()
             ready.kind.forget()
             return ready

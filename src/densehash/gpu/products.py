@@ -1,0 +1,151 @@
+"""Which products of queries with rows are small enough: found tile by tile, never held all.
+
+A kernel of Triton does it on a GPU; where there is none, torch alone, in blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["TILE", "Room", "append", "count", "has_kernels", "padded", "padded_width", "sign_type"]
+
+TILE = 128
+"""Queries and rows come in multiples of this."""
+
+_BLOCK = 2**24  # products that torch holds at once
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where what was found is put: each query has its own part.
+
+    Attributes
+    ----------
+    starts : int64 (q + 1,), where the part of a query begins
+    counts : int32 (q,), how many were found; more than there is room for are counted, not kept
+    values : (starts[-1],) products with what was added to them
+    where : int64 (starts[-1],) positions of rows
+    """
+
+    starts: Tensor
+    counts: Tensor
+    values: Tensor
+    where: Tensor
+
+    @classmethod
+    def of_sizes(cls, sizes: Tensor, dtype: torch.dtype) -> Room:
+        """Room for so many of each query, int64 (q,)."""
+        starts = torch.zeros(len(sizes) + 1, dtype=torch.int64, device=sizes.device)
+        torch.cumsum(sizes, 0, out=starts[1:])
+        total = int(starts[-1])
+        return cls(
+            starts,
+            torch.zeros(len(sizes), dtype=torch.int32, device=sizes.device),
+            torch.full((total,), torch.inf, dtype=dtype, device=sizes.device),
+            torch.full((total,), -1, dtype=torch.int64, device=sizes.device),
+        )
+
+
+def padded(rows: Tensor, value: float = 0) -> Tensor:
+    """Rows with some more, up to a multiple of TILE."""
+    more = -len(rows) % TILE
+    return torch.cat([rows, rows.new_full((more, *rows.shape[1:]), value)]) if more else rows
+
+
+def padded_width(n_features: int) -> int:
+    """The width that kernels take: a power of two from 32 to 256, or a multiple of 128."""
+    if n_features <= 256:
+        return max(32, 1 << (n_features - 1).bit_length())
+    return -(-n_features // 128) * 128
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether kernels of Triton run there: it needs a C compiler too, so one is tried."""
+    if device.type != "cuda":
+        return False
+    try:
+        from densehash.gpu import kernels  # noqa: PLC0415  needs Triton
+
+        ones = torch.ones(TILE, 32, dtype=torch.float16, device=device)
+        room = Room.of_sizes(torch.ones(TILE, dtype=torch.int64, device=device), torch.float32)
+        limits = torch.zeros(TILE, device=device)
+        kernels.append(ones, ones, limits, limits, room, 0)
+        torch.cuda.synchronize(device)
+    except Exception:  # noqa: BLE001  whatever it is, torch alone does it
+        return False
+    return True
+
+
+def sign_type(device: torch.device) -> torch.dtype:
+    """The fastest type whose products of signs are exact."""
+    hopper = has_kernels(device) and torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.float8_e4m3fn if hopper else torch.float16
+
+
+def append(
+    factors: Tensor, rows: Tensor, base: Tensor, limits: Tensor, room: Room, first: int
+) -> None:
+    """Put ``factors @ rows.T + base`` into the room where that is at most a query's limit.
+
+    Parameters
+    ----------
+    factors : float8, float16 or float64 (q, width), q a multiple of TILE
+    rows : the same type (n, width), n a multiple of TILE
+    base : float32 or float64 (n,); infinite for padding
+    limits : float32 or float64 (q,); minus infinity for padding
+    room : of q queries
+    first : the position of the first row
+
+    Products of float8 and float16 are summed in float32.
+    """
+    if factors.dtype != torch.float64 and has_kernels(factors.device):
+        from densehash.gpu import kernels  # noqa: PLC0415
+
+        kernels.append(factors, rows, base, limits, room, first)
+        return
+    sizes = room.starts.diff()
+    step = max(_BLOCK // len(factors), 1)
+    asked = factors.to(base.dtype)
+    for start in range(0, len(rows), step):
+        some = slice(start, start + step)
+        found = torch.addmm(base[some], asked, rows[some].to(base.dtype).T)
+        hits = found <= limits[:, None]
+        query, own = hits.nonzero(as_tuple=True)
+        each = hits.sum(1)
+        slot = torch.arange(len(query), device=query.device) - (each.cumsum(0) - each)[query]
+        slot += room.counts[query]
+        fits = slot < sizes[query]
+        at = (room.starts[query] + slot)[fits]
+        room.values[at] = found[query, own][fits]
+        room.where[at] = own[fits] + (first + start)
+        room.counts.add_(each)
+
+
+def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tensor) -> None:
+    """Add to ``counts[i, d]`` how many of the first n_rows have product d − half with query i.
+
+    Parameters
+    ----------
+    factors, rows : as in :func:`append`
+    n_rows : those that are no padding
+    half : added to the products, which are then whole numbers from 0 on
+    counts : int32 (q, m); of fewer queries than factors, where these are padded
+    """
+    if has_kernels(factors.device):
+        from densehash.gpu import kernels  # noqa: PLC0415
+
+        kernels.count(factors, rows, n_rows, half, counts)
+        return
+    q, m = counts.shape
+    step = max(_BLOCK // max(q, 1), 1)
+    asked = factors[:q].float()
+    firsts = torch.arange(q, device=counts.device)[:, None] * m
+    for start in range(0, n_rows, step):
+        some = rows[start : min(start + step, n_rows)].float()
+        places = (asked @ some.T + half).long() + firsts
+        counts += torch.bincount(places.reshape(-1), minlength=q * m).reshape(q, m).int()
