@@ -17,7 +17,6 @@ from densehash.errors import InputError
 from densehash.rows import Floats, Rows
 from densehash.rows.numerics import (
     add_by_label,
-    count,
     like,
     module_of,
     nearest,
@@ -170,7 +169,7 @@ def _assign(
         block = _shifted(block, shift)
         labels = nearest_center(block, here)
         own = square_sum(block) if squares is None else 0.0
-        return _Sums(add_by_label(block, labels, k), to_host(count(labels, k)), own)
+        return _Sums(*add_by_label(block, labels, k), own)
 
     sums = rows.map_reduce(sums_of, _add, width=k, label=label)
     return sums if squares is None else sums._replace(squares=squares)

@@ -59,13 +59,14 @@ def _products(
         high, middle, low = _split(some)
         other_high = tl.load(at)
         other_middle = tl.load(at + part)
-        found = tl.dot(high, other_high, found)
-        found = tl.dot(high, other_middle, found)
-        found = tl.dot(middle, other_high, found)
+        # Cores for matrices cut off what they add to a large sum, so each few have their own.
+        few = tl.dot(high, other_middle)
+        few = tl.dot(middle, other_high, few)
         if ALL:
-            found = tl.dot(middle, other_middle, found)
-            found = tl.dot(high, tl.load(at + 2 * part), found)
-            found = tl.dot(low, other_high, found)
+            few = tl.dot(middle, other_middle, few)
+            few = tl.dot(high, tl.load(at + 2 * part), few)
+            few = tl.dot(low, other_high, few)
+        found += tl.dot(high, other_high, few)
     return found
 
 
@@ -151,9 +152,9 @@ def _sums(
         )
         members = (center[:, None] == label[None, :].to(tl.int32)).to(tl.bfloat16)
         high, middle, low = _split(some)
-        found = tl.dot(members, high, found)
-        found = tl.dot(members, middle, found)
-        found = tl.dot(members, low, found)
+        few = tl.dot(members, low)
+        few = tl.dot(members, middle, few)
+        found += tl.dot(members, high, few)
     at = (tl.program_id(1).to(tl.int64) * k + center[:, None]) * d + feature[None, :]
     tl.store(sums + at, found, mask=(center[:, None] < k) & (feature[None, :] < d))
 

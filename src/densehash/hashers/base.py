@@ -84,6 +84,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             self.n_features_in_ = rows.n_features
             self.n_bits_ = self._check_n_bits()
             _check_enough(rows)
+            rows.keep()
             self.uses_float64_ = rows.needs_float64()
             if self.uses_float64_:
                 rows.dtype = np.float64

@@ -23,6 +23,7 @@ from densehash.rows.numerics import like, to_host
 __all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
 
 _GROUPS_AT_ONCE = 512
+_PAIRS_AT_ONCE = 4096
 
 
 class DSH(LinearHasher):
@@ -215,19 +216,31 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
     rounding = 16 * (d + 16) * np.finfo(np.float64).eps * squares.max()
     for start in range(0, k, _GROUPS_AT_ONCE):
         # Products tell which few may be nearest, beside those that may be equal.
-        some = np.arange(start, min(start + _GROUPS_AT_ONCE, k))
-        about = squares[some, np.newaxis] + squares - 2 * (middle[some] @ middle.T)
+        about = -2 * (middle[start : start + _GROUPS_AT_ONCE] @ middle.T) + squares
+        about += squares[start : start + _GROUPS_AT_ONCE, np.newaxis]
         last = np.minimum((about <= rounding).sum(axis=1) + r, k) - 1
-        limits = np.sort(about, axis=1)[np.arange(len(some)), last] + 2 * rounding
-        for i, row, limit in zip(some, about, limits, strict=True):
-            others = np.flatnonzero(row <= limit)
-            # By differences, not products: distances that are equal must come out equal.
-            away = centers[others] - centers[i]
-            distances = np.einsum("ij,ij->i", away, away)
-            distances[others == i] = 0
-            nearest = np.argsort(np.where(distances > 0, distances, np.inf), kind="stable")[:r]
-            adjacent[i, others[nearest[distances[nearest] > 0]]] = True
+        limits = np.take_along_axis(np.sort(about, axis=1), last[:, np.newaxis], axis=1)
+        own, others = np.nonzero(about <= limits + 2 * rounding)
+        own += start
+        # By differences, not products: distances that are equal must come out equal.
+        distances = np.concatenate(
+            [
+                _squared_lengths(centers[others[at]] - centers[own[at]])
+                for at in np.array_split(np.arange(len(own)), len(own) // _PAIRS_AT_ONCE + 1)
+            ]
+        )
+        different = distances > 0
+        own, others, distances = own[different], others[different], distances[different]
+        order = np.lexsort((others, distances, own))
+        own, others = own[order], others[order]
+        rank = np.arange(len(own)) - np.searchsorted(own, own)
+        adjacent[own[rank < r], others[rank < r]] = True
     return np.argwhere(np.triu(adjacent | adjacent.T))
+
+
+def _squared_lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors)
+    return lengths
 
 
 def median_planes(centers: NDArray[np.float64], pairs: NDArray[np.int64]) -> Planes:

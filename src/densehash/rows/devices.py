@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from densehash.columns import is_tensor
 from densehash.errors import InputError, MissingExtraError
 from densehash.locks import cached_property
 from densehash.parallel import n_threads
@@ -27,10 +28,11 @@ Answer = TypeVar("Answer")
 _device: ContextVar[str | None] = ContextVar("device", default=None)
 
 _BLOCK_NUMBERS = 1 << 26
+_MOST_KEPT = 0.5  # of the device's free memory
 # Rows go through memory that the device reads by itself. One thread copies into it more slowly
-# than the device reads, so several do, each some rows at a time.
-_PIECE_NUMBERS = 1 << 22
-_MOST_LANES = 8
+# than the device reads, so several do, each a little at a time, that stays in the cache.
+_PIECE_BYTES = 1 << 22
+_MOST_LANES = 12
 _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
@@ -90,7 +92,8 @@ class _Lane(NamedTuple):
 class StreamedRows(Rows):
     """Rows of this machine in blocks that are tensors on a device.
 
-    Two blocks are under way: one is computed with while the next is copied.
+    Two blocks are under way: one is computed with while the next is copied. Where several passes
+    are to come (:meth:`keep`), as many blocks as fit stay on the device.
 
     Parameters
     ----------
@@ -109,12 +112,21 @@ class StreamedRows(Rows):
     ) -> None:
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
+        self._kept: dict[tuple[int, int, Any], Floats] = {}
+        self._room = 0
+
+    def keep(self) -> None:
+        """Keep blocks for the passes to come, as many as half of the device's free memory holds."""
+        if self._device.type == "cuda":
+            self._room = int(_MOST_KEPT * self._torch.cuda.mem_get_info(self._device)[0])
 
     def returned(self, values: Any) -> NDArray[Any]:
         """What was made on the device, as an array."""
         return to_host(values)
 
-    def _as_block(self, part: NDArray[np.generic]) -> Floats:
+    def _as_block(self, part: Any) -> Floats:
+        if is_tensor(part):  # kept
+            return part  # type: ignore[no-any-return]
         if self._device.type != "cuda":
             here = as_block(part, self.dtype)
             block: Floats = self._torch.from_numpy(here if here.flags.writeable else here.copy())
@@ -124,7 +136,7 @@ class StreamedRows(Rows):
         dtype = part.dtype if known else np.dtype(self.dtype)
         there = self._torch.empty(part.shape, dtype=torch_type(dtype), device=self._device)
         now = self._torch.cuda.current_stream(self._device)
-        step = max(_PIECE_NUMBERS // self.n_features, 1)
+        step = max(_PIECE_BYTES // (self.n_features * dtype.itemsize), 1)
 
         def copy(start: int) -> Any:
             lane = self._lanes.get()
@@ -149,7 +161,7 @@ class StreamedRows(Rows):
     @cached_property
     def _lanes(self) -> SimpleQueue[_Lane]:
         lanes: SimpleQueue[_Lane] = SimpleQueue()
-        size = max(_PIECE_NUMBERS, self.n_features) * 8
+        size = max(_PIECE_BYTES, self.n_features * 8)
         for _ in range(_n_lanes()):
             numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
             lanes.put(_Lane(numbers, self._torch.cuda.Stream(self._device)))
@@ -163,12 +175,25 @@ class StreamedRows(Rows):
         self,
         function: Callable[[Floats, int], Answer],
         limits: tuple[int, int],
-        part: NDArray[np.generic],
+        part: Any,
     ) -> Answer:
-        cuda = self._device.type == "cuda"
-        own = self._torch.cuda.stream(self._torch.cuda.Stream(self._device)) if cuda else None
-        with own or nullcontext():
+        if self._device.type != "cuda":
             return super()._apply(function, limits, part)
+        stream = self._torch.cuda.Stream(self._device)  # so that this block waits for no other
+        with self._torch.cuda.stream(stream):
+            block: Any = self._as_block(part)
+            size = block.numel() * block.element_size()
+            key = (*limits, self.dtype)
+            if size <= self._room and key not in self._kept:
+                self._room -= size
+                self._kept[key] = block
+            answer = super()._apply(function, limits, block)
+            stream.synchronize()
+            return answer
+
+    def _read(self, limits: tuple[int, int]) -> Any:
+        kept = self._kept.get((*limits, self.dtype))
+        return super()._read(limits) if kept is None else kept
 
     def _map(
         self,
@@ -177,10 +202,13 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
+        if self._device.type == "cuda":
+            _ = self._lanes, self._pool  # made here, or each of two threads would make its own
         return super()._map(function, limits, 2, label)
 
     def _block_rows(self, width: int) -> int:
-        return max(_BLOCK_NUMBERS // max(self.n_features, width), 1)
+        # Mostly the same, whatever is made of rows, so that blocks that were kept are found.
+        return max(_BLOCK_NUMBERS // max(self.n_features, width // 4), 1)
 
 
 def _n_lanes() -> int:

@@ -177,6 +177,14 @@ class Rows:
         """
         return np.empty(shape, dtype)
 
+    def keep(self) -> None:
+        """Say that several passes are to come: what took long to bring may be kept for them.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).keep()
+        """
+
     def returned(self, values: Any) -> Any:
         """What was made of a block, as the caller of a hasher gets it.
 
@@ -320,10 +328,11 @@ class Rows:
     ) -> Generator[Answer, None, None]:
         # Read here, in their order, while threads compute with the blocks before.
         ahead = not isinstance(self._array, np.ndarray) and len(limits) > 1
-        raw = (((start, stop), self._array[start:stop]) for start, stop in limits)
+        raw = ((each, self._read(each)) for each in limits)
 
-        def answer_of(item: tuple[tuple[int, int], NDArray[np.generic]]) -> tuple[int, Answer]:
-            return len(item[1]), self._apply(function, *item)
+        def answer_of(item: tuple[tuple[int, int], Any]) -> tuple[int, Answer]:
+            (start, stop), part = item
+            return stop - start, self._apply(function, (start, stop), part)
 
         work = map_in_order(answer_of, raw, min(threads, len(limits)), ahead=ahead)
         with (
@@ -335,6 +344,10 @@ class Rows:
                 advance(n_done)
                 yield answer
 
+    def _read(self, limits: tuple[int, int]) -> Any:
+        """Rows as they are stored."""
+        return self._array[slice(*limits)]
+
     def _block_rows(self, width: int) -> int:
         fitting = max(_BLOCK_NUMBERS // max(self.n_features, width), 1)
         power = 1 << (fitting.bit_length() - 1)
@@ -344,7 +357,7 @@ class Rows:
         self,
         function: Callable[[Floats, int], Answer],
         limits: tuple[int, int],
-        part: NDArray[np.generic],
+        part: Any,
     ) -> Answer:
         start = self._first + limits[0]
         block = self._as_block(part)

@@ -300,23 +300,26 @@ def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., No
     return replay
 
 
-def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
-    """Sums of the rows (m, d) of each label from 0 to k - 1: of shape (k, d).
+def add_by_label(block: Any, labels: Any, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Sums of the rows (m, d) of each label from 0 to k - 1, (k, d), and how many there are, (k,).
 
     Examples
     --------
-    >>> add_by_label(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 0]), 3).ravel()
-    array([4., 0., 2.])
+    >>> add_by_label(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 0]), 3)
+    (array([[4.],
+           [0.],
+           [2.]]), array([2, 0, 1]))
     """
+    counts = to_host(module_of(block).bincount(labels, minlength=k))
     if _has_kernels(block):
         from densehash.gpu import matrices  # noqa: PLC0415  an extra
 
-        return to_host(matrices.sums_by_label(block, labels, k))
+        return to_host(matrices.sums_by_label(block, labels, k)), counts
     if is_tensor(block):
         members = block.new_zeros((k, len(block)))
         members.scatter_(0, labels.reshape(1, -1), 1)
         # A product, since its sums have one order; those of index_add_ on a GPU do not.
-        return to_float64(members @ block)
+        return to_float64(members @ block), counts
     import scipy.sparse  # noqa: PLC0415  only learning needs it
 
     # Ten times as fast as numpy.add.at or sorting by label.
@@ -324,7 +327,7 @@ def add_by_label(block: Any, labels: Any, k: int) -> NDArray[np.float64]:
         (np.ones(len(block), block.dtype), labels, np.arange(len(block) + 1)),
         shape=(k, len(block)),
     )
-    return to_float64(members @ block)
+    return to_float64(members @ block), counts
 
 
 def count(numbers: Any, k: int) -> Any:

@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from densehash.errors import InputError
 from densehash.progress import bar
 from densehash.rows.local import Rows, float_type
-from densehash.rows.numerics import Floats, take_rows, torch_type
+from densehash.rows.numerics import Floats, on_cuda, take_rows, torch_type
 
 __all__ = ["TensorRows", "check_tensor"]
 
 Answer = TypeVar("Answer")
 
-# What a device computes with at once: the more, the less often it waits to be told what is next.
-_BLOCK_NUMBERS = 1 << 29
+# What a device computes with at once: the more, the less often it waits to be told what is next;
+# but no more than this part of its memory, since functions make something as large of a block.
+_BLOCK_NUMBERS = 1 << 30
+_PART_OF_MEMORY = 16
 
 
 class TensorRows(Rows):
@@ -86,7 +88,12 @@ class TensorRows(Rows):
                 advance(stop - start)
 
     def _block_rows(self, width: int) -> int:
-        return max(_BLOCK_NUMBERS // max(self.n_features, width), 1)
+        most = _BLOCK_NUMBERS
+        if on_cuda(self._array):
+            device = sys.modules["torch"].cuda.get_device_properties(self._array.device)
+            bytes_each = np.dtype(self.dtype).itemsize
+            most = min(most, device.total_memory // _PART_OF_MEMORY // bytes_each)
+        return max(most // max(self.n_features, width), 1)
 
 
 def check_tensor(X: Any, name: str = "X") -> Any:
