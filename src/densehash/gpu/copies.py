@@ -31,7 +31,8 @@ def array_of(tensor: torch.Tensor, threads: int) -> NDArray[Any]:
     if tensor.dtype == torch.bfloat16:  # which numpy does not have
         tensor = tensor.float()
     if tensor.device.type == "cpu":
-        return tensor.numpy()
+        here: NDArray[Any] = tensor.numpy()
+        return here
     n, d = tensor.shape
     found = np.empty((n, d), np.dtype(str(tensor.dtype).removeprefix("torch.")))
     step = max(_PIECE // max(d * found.itemsize, 1), 1)

@@ -224,8 +224,12 @@ def _descend(
 def _launch(kernel: Any, factors: torch.Tensor, rows: torch.Tensor, *arguments: Any) -> None:
     width = rows.shape[1]
     step = width if width <= 256 else 128
-    # What a program holds of queries and rows fits twice into the shared memory of a Hopper.
+    # What a program holds of queries and rows fits twice into the shared memory of a Hopper. Of
+    # smaller GPUs, it holds a part of their width at a time.
     tile = 64 if step * rows.itemsize > 256 else TILE
+    room = torch.cuda.get_device_properties(rows.device).shared_memory_per_block_optin
+    while (2 * tile + TILE * (1 if step == width else 2)) * step * rows.itemsize > room:
+        step //= 2
     n_tiles = len(rows) // tile
     with torch.cuda.device(rows.device):
         kernel[len(factors) // TILE, -(-n_tiles // _TILES)](
