@@ -17,6 +17,7 @@ TILE = 128  # queries and rows come in multiples of it
 _TILES = 64  # of rows that a program goes through
 _SUMS = 32  # rows that a program compares at once
 _WIDTH = 64  # of their features
+_LEAST_SHARED = 99 << 10  # bytes, of a GPU of any kind from 2020 on
 _SIGNS = 1024  # that a program holds, of one warp
 
 # What most products are too large for. A store of Triton would first move the whole tile through
@@ -227,7 +228,8 @@ def _launch(kernel: Any, factors: torch.Tensor, rows: torch.Tensor, *arguments: 
     # What a program holds of queries and rows fits twice into the shared memory of a Hopper. Of
     # smaller GPUs, it holds a part of their width at a time.
     tile = 64 if step * rows.itemsize > 256 else TILE
-    room = torch.cuda.get_device_properties(rows.device).shared_memory_per_block_optin
+    about = torch.cuda.get_device_properties(rows.device)
+    room = getattr(about, "shared_memory_per_block_optin", _LEAST_SHARED)  # torch 2.4 does not say
     while (2 * tile + TILE * (1 if step == width else 2)) * step * rows.itemsize > room:
         step //= 2
     n_tiles = len(rows) // tile

@@ -76,7 +76,7 @@ def has_kernels(device: torch.device) -> bool:
         limits = torch.zeros(TILE, device=device)
         kernels.append(ones, ones, limits, limits, room, 0)
         torch.cuda.synchronize(device)
-    except torch.OutOfMemoryError:  # there may be room the next time
+    except torch.cuda.OutOfMemoryError:  # there may be room the next time
         raise
     except Exception:  # noqa: BLE001  whatever it is, torch alone does it
         return False
