@@ -23,7 +23,6 @@ from gpu_hashers import CASES as OF_HASHERS
 from gpu_timing import Case, milliseconds, seconds
 from numpy.random import RandomState
 
-import densehash
 from densehash import Index, hamming
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Grouped
@@ -104,7 +103,6 @@ def main() -> int:
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "densehash": densehash.__version__,
     }
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     records = []

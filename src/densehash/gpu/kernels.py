@@ -20,6 +20,12 @@ _WIDTH = 64  # of their features
 _LEAST_SHARED = 99 << 10  # bytes, of a GPU of any kind from 2020 on
 _SIGNS = 1024  # that a program holds, of one warp
 
+# Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
+# is gained by that.
+_counts = triton.jit(
+    do_not_specialize=["first", "n_tiles", "n_counts", "n_queries", "n_rows", "sweeps", "d", "m"]
+)
+
 # What most products are too large for. A store of Triton would first move the whole tile through
 # shared memory, to write whole lines; this leaves products where they are.
 _KEEP = tl.constexpr("""
@@ -71,7 +77,7 @@ def _products(
     return found
 
 
-@triton.jit
+@_counts
 def _append(
     factors,  # float16 or float8 (q, WIDTH)
     rows,  # the same (n, WIDTH)
@@ -113,7 +119,7 @@ def _append(
         )
 
 
-@triton.jit
+@_counts
 def _count(
     factors,  # float16 or float8 (q, WIDTH)
     rows,  # the same (n, WIDTH)
@@ -141,7 +147,7 @@ def _count(
         tl.atomic_add(own + distances, 1, mask=inside, sem="relaxed")
 
 
-@triton.jit
+@_counts
 def _plain_sums(
     X,
     queries,  # float64 (q, d)
@@ -183,7 +189,7 @@ def _plain_sums(
     tl.store(sums + query * m + own, total, mask=own < m)
 
 
-@triton.jit
+@_counts
 def _descend(
     products,  # float32 (n, BITS)
     gram,  # float32 (BITS, BITS)

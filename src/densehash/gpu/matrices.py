@@ -22,6 +22,11 @@ _SUM_ROWS, _SUM_FEATURES = 64, 64
 _PROGRAMS = 2048
 
 
+# Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
+# is gained by that, and groups of many sizes took ten seconds to compile for.
+_counts = triton.jit(do_not_specialize=["n", "m", "k", "each"])
+
+
 @triton.jit
 def _split(numbers):
     """Three bfloat16 whose sum a float32 is."""
@@ -70,7 +75,7 @@ def _products(
     return found
 
 
-@triton.jit
+@_counts
 def _margins(
     rows,
     parts,
@@ -93,7 +98,7 @@ def _margins(
     tl.store(at, found, mask=(row[:, None] < n) & (column[None, :] < m))
 
 
-@triton.jit
+@_counts
 def _nearest(
     rows,
     parts,
@@ -125,7 +130,7 @@ def _nearest(
     tl.store(scores + row, best, mask=row < n)
 
 
-@triton.jit
+@_counts
 def _sums(
     rows,
     labels,
