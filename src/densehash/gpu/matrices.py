@@ -24,7 +24,7 @@ _PROGRAMS = 2048
 
 # Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
 # is gained by that, and groups of many sizes took ten seconds to compile for.
-_counts = triton.jit(do_not_specialize=["n", "m", "k", "each"])
+_counts = triton.jit(do_not_specialize=["n", "k", "each"])
 
 
 @triton.jit
