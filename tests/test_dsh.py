@@ -55,7 +55,7 @@ def test_adjacent_pairs(centers: Floats, r: int) -> None:
 def test_adjacent_pairs_of_many_groups(monkeypatch: pytest.MonkeyPatch, offset: float) -> None:
     # A grid, most of whose distances are equal, with some points twice, some nearly.
     monkeypatch.setattr("densehash.hashers.dsh._GROUPS_AT_ONCE", 17)
-    monkeypatch.setattr("densehash.hashers.dsh._PAIRS_AT_ONCE", 100)
+    monkeypatch.setattr("densehash.hashers.dsh._PAIR_NUMBERS", 400)
     rng = np.random.default_rng(0)
     centers = rng.integers(0, 3, (120, 4)).astype(np.float64)
     centers[::7] += 1e-9

@@ -10,17 +10,20 @@ import operator
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gpu_cases import DEVICES, needs_gpu, needs_torch, tensor
-from hasher_cases import MAKERS, Make, assert_same_bits, every_hasher, fitted, learnt, mixture
+from hasher_cases import MAKERS, Make, assert_same_bits, every_hasher, learnt
+from numpy.typing import NDArray
 
 import densehash
 from densehash import DSH, ITQ, LSH, InputError, MissingExtraError, Refined, load_hasher
 from densehash.bits import pack, unpack
+from densehash.hashers import Hasher
 from densehash.hashers.refined import ranking_loss
 from densehash.kmeans import lloyd
 from densehash.rows import Rows, devices, numerics, rows_of, tensors
@@ -47,8 +50,22 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_BLOCK_NUMBERS", 1 << 14)
 
 
+@cache
+def cloud(dtype: Any = np.float32) -> NDArray[Any]:
+    """Rows of one cloud: where they fall into parts, rounding decides on eigenvectors of AGH."""
+    rows = np.random.default_rng(0).standard_normal((3000, 24)) * np.linspace(2, 0.3, 24)
+    rows = rows.astype(dtype)
+    rows.flags.writeable = False
+    return rows
+
+
+@cache
+def model(make: Make) -> Hasher:
+    return make().fit(cloud())
+
+
 def rows_on(device: str, dtype: Any = np.float32) -> Any:
-    return tensor(mixture(dtype=dtype).copy(), device)
+    return tensor(cloud(dtype).copy(), device)
 
 
 def assert_alike(found: Any, expected: Any, margins: Any, n_bits: int) -> None:
@@ -68,8 +85,8 @@ def assert_alike(found: Any, expected: Any, margins: Any, n_bits: int) -> None:
 def test_tensors_have_the_codes_of_arrays(make: Make, device: str) -> None:
     import torch
 
-    X, T = mixture(dtype=np.float32), rows_on(device)
-    expected = fitted(make, np.float32)
+    X, T = cloud(), rows_on(device)
+    expected = model(make)
     own = make().fit(T)
     for hasher in (expected, own):
         codes, margins = hasher.transform(T), hasher.project(T)
@@ -115,7 +132,7 @@ def test_strides_and_gradients_do_not_matter(device: str) -> None:
 
 @on_every_device
 def test_rows_far_from_zero_are_computed_with_in_float64(device: str) -> None:
-    X = mixture() + 1e6
+    X = cloud(np.float64) + 1e6
     T = tensor(X, device)
     hasher, expected = (DSH(12, random_state=0).fit(rows) for rows in (T, X))
     assert hasher.uses_float64_
@@ -130,7 +147,7 @@ def test_a_model_of_tensors_is_saved_and_used_anywhere(tmp_path: Path, device: s
     hasher.save(tmp_path / "model")
     same = load_hasher(tmp_path / "model")
     assert learnt(same) == learnt(hasher)
-    X = mixture(dtype=np.float32)
+    X = cloud()
     assert_alike(hasher.transform(T).cpu().numpy(), same.transform(X), same.project(X), 12)
 
 
@@ -166,7 +183,7 @@ def test_out_is_written_where_the_rows_are(device: str) -> None:
             hasher.transform(T, out=wrong)
         assert came in str(error.value)
     with pytest.raises(InputError, match="a uint8 array.*got a Tensor"):
-        hasher.transform(mixture(dtype=np.float32), out=out)
+        hasher.transform(cloud(), out=out)
 
 
 @on_every_device
@@ -186,7 +203,7 @@ def test_groups_without_rows_are_filled_as_those_of_arrays(device: str) -> None:
 @on_every_device
 def test_refined_learns_as_well_as_from_arrays(device: str) -> None:
     losses = []
-    for rows in (mixture(dtype=np.float32), rows_on(device)):
+    for rows in (cloud(), rows_on(device)):
         hasher = Refined(LSH(12), n_steps=40, n_rows=1000, random_state=0).fit(rows)
         losses.append(hasher.losses_)
     # Of one seed, the same rows are held out and drawn; steps part only by rounding.
@@ -301,8 +318,8 @@ def test_an_error_in_the_middle_leaves_the_hasher_as_it_was(
 @on_every_device
 @pytest.mark.usefixtures("small_blocks")
 def test_arrays_on_a_device_come_back_as_arrays(make: Make, device: str) -> None:
-    X = mixture(dtype=np.float32)
-    expected = fitted(make, np.float32)
+    X = cloud()
+    expected = model(make)
     with densehash.device(device):
         hasher = make().fit(X)
         codes, margins = hasher.transform(X), hasher.project(X)
@@ -316,7 +333,7 @@ def test_arrays_on_a_device_come_back_as_arrays(make: Make, device: str) -> None
 @on_every_device
 @pytest.mark.usefixtures("small_blocks")
 def test_maps_blocks_and_odd_types_on_a_device(tmp_path: Path, device: str) -> None:
-    X = mixture(dtype=np.float32)
+    X = cloud()
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     out = np.lib.format.open_memmap(tmp_path / "codes.npy", "w+", np.uint8, (len(X), 2))
@@ -359,7 +376,7 @@ def test_tensors_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = mixture(dtype=np.float32)
+    X = cloud()
     hasher = LSH(12, random_state=0).fit(X)
     for name in ("nonsense", "cuda:99"):
         with densehash.device(name), pytest.raises(InputError, match=f"device '{name}' cannot be"):
@@ -375,7 +392,7 @@ def test_the_device_goes_with_the_work_to_workers_of_dask(device: str) -> None:
     da = pytest.importorskip("dask.array", reason="needs the extra dask")
     import dask
 
-    X = mixture(dtype=np.float32)
+    X = cloud()
     spread = da.from_array(X, chunks=(700, X.shape[1]))
     expected = DSH(12, random_state=0).fit(X)
     with dask.config.set(scheduler="threads"):
@@ -440,7 +457,7 @@ class TestOnlyOnAGpu:
 
     @pytest.mark.usefixtures("small_blocks")
     def test_blocks_that_were_kept_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X = mixture(dtype=np.float32)
+        X = cloud()
         found = []
         for kept in (0.5, 0.0):
             monkeypatch.setattr(devices, "_MOST_KEPT", kept)
@@ -470,7 +487,7 @@ class TestOnlyOnAGpu:
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_forked_child_is_told_so(self) -> None:
-        X, T = mixture(dtype=np.float32), rows_on("cuda")
+        X, T = cloud(), rows_on("cuda")
         child = os.fork()
         if child == 0:
             status = 0

@@ -16,7 +16,7 @@ import triton.language as tl
 
 __all__ = ["margins", "nearest_centers", "sums_by_label"]
 
-_ROWS, _FEATURES = 128, 32
+_ROWS = 128
 _FEWEST_COLUMNS, _MOST_COLUMNS = 16, 128
 _SUM_ROWS, _SUM_FEATURES = 64, 64
 _PROGRAMS = 2048
@@ -167,10 +167,11 @@ def _sums(
 class _Parts:
     """Others (m, d) as three bfloat16 each, zeros to whole tiles, and how to go through them."""
 
-    def __init__(self, others: Any) -> None:
+    def __init__(self, others: Any, features: int, warps: int) -> None:
         m, d = others.shape
+        self.features, self.warps = features, warps
         self.columns = min(max(triton.next_power_of_2(m), _FEWEST_COLUMNS), _MOST_COLUMNS)
-        self.width = triton.cdiv(d, _FEATURES) * _FEATURES
+        self.width = triton.cdiv(d, features) * features
         shape = (3, triton.cdiv(m, self.columns) * self.columns, self.width)
         self.numbers = torch.zeros(shape, dtype=torch.bfloat16, device=others.device)
         rest = others
@@ -180,8 +181,8 @@ class _Parts:
         self.size = shape[1] * shape[2]
 
     def tiles(self) -> dict[str, int]:
-        warps = 8 if self.columns > 64 else 4
-        return {"ROWS": _ROWS, "COLUMNS": self.columns, "FEATURES": _FEATURES, "num_warps": warps}
+        sizes = {"ROWS": _ROWS, "COLUMNS": self.columns, "FEATURES": self.features}
+        return {**sizes, "num_warps": self.warps if self.columns == _MOST_COLUMNS else 4}
 
 
 def margins(rows: Any, planes: Any, thresholds: Any) -> Any:
@@ -196,7 +197,7 @@ def margins(rows: Any, planes: Any, thresholds: Any) -> Any:
     -------
     float32 tensor (n, m)
     """
-    (n, d), m, parts = rows.shape, len(planes), _Parts(planes)
+    (n, d), m, parts = rows.shape, len(planes), _Parts(planes, 32, 8)
     found = torch.empty((n, m), dtype=torch.float32, device=rows.device)
     grid = triton.cdiv(n, _ROWS), triton.cdiv(m, parts.columns)
     with torch.cuda.device(rows.device):
@@ -228,7 +229,7 @@ def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
     labels : int64 tensor (n,)
     scores : float32 tensor (n,), the products with the centre less half of its square
     """
-    (n, d), k, parts = rows.shape, len(centers), _Parts(centers)
+    (n, d), k, parts = rows.shape, len(centers), _Parts(centers, 64, 8)
     halves = 0.5 * (centers * centers).sum(1)
     labels = torch.empty(n, dtype=torch.int64, device=rows.device)
     scores = torch.empty(n, dtype=torch.float32, device=rows.device)

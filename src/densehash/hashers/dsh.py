@@ -23,7 +23,7 @@ from densehash.rows.numerics import like, to_host
 __all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
 
 _GROUPS_AT_ONCE = 512
-_PAIRS_AT_ONCE = 4096
+_PAIR_NUMBERS = 1 << 16
 
 
 class DSH(LinearHasher):
@@ -226,7 +226,7 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
         distances = np.concatenate(
             [
                 _squared_lengths(centers[others[at]] - centers[own[at]])
-                for at in np.array_split(np.arange(len(own)), len(own) // _PAIRS_AT_ONCE + 1)
+                for at in np.array_split(np.arange(len(own)), 1 + len(own) * d // _PAIR_NUMBERS)
             ]
         )
         different = distances > 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from queue import SimpleQueue
+from itertools import cycle
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.columns import is_tensor
 from densehash.errors import InputError, MissingExtraError
-from densehash.locks import cached_property
-from densehash.parallel import n_threads
+from densehash.locks import cached_property, new_lock
 from densehash.rows.local import Rows, as_block
 from densehash.rows.numerics import Floats, to_host, torch_type
 from densehash.source import Source
@@ -29,10 +28,10 @@ _device: ContextVar[str | None] = ContextVar("device", default=None)
 
 _BLOCK_NUMBERS = 1 << 26
 _MOST_KEPT = 0.5  # of the device's free memory
-# Rows go through memory that the device reads by itself. One thread copies into it more slowly
-# than the device reads, so several do, each a little at a time, that stays in the cache.
-_PIECE_BYTES = 1 << 22
-_MOST_LANES = 12
+# Rows go through memory that the device reads by itself, into which threads of torch copy them: a
+# piece is read while the next is copied.
+_PIECE_BYTES = 1 << 25
+_N_LANES = 4
 _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
@@ -83,10 +82,10 @@ def current_device() -> str | None:
 
 
 class _Lane(NamedTuple):
-    """Memory that a device reads by itself, and the stream of what it reads from there."""
+    """Memory that a device reads by itself, and the event that it has read it."""
 
     numbers: Any
-    stream: Any
+    read: Any
 
 
 class StreamedRows(Rows):
@@ -112,6 +111,7 @@ class StreamedRows(Rows):
     ) -> None:
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
+        self._copying = new_lock()
         self._kept: dict[tuple[int, int, Any], Floats] = {}
         self._room = 0
 
@@ -128,48 +128,40 @@ class StreamedRows(Rows):
         if is_tensor(part):  # kept
             return part  # type: ignore[no-any-return]
         if self._device.type != "cuda":
-            here = as_block(part, self.dtype)
-            block: Floats = self._torch.from_numpy(here if here.flags.writeable else here.copy())
-            return block.to(self._device)  # type: ignore[attr-defined,no-any-return]
+            block = self._torch.from_numpy(_readable(as_block(part, self.dtype)))
+            return block.to(self._device)  # type: ignore[no-any-return]
         # As few bytes as there are; the device makes floats of them.
-        known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative
-        dtype = part.dtype if known else np.dtype(self.dtype)
-        there = self._torch.empty(part.shape, dtype=torch_type(dtype), device=self._device)
+        known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative and part.flags.c_contiguous
+        here = _readable(part if known else as_block(part, self.dtype))
+        there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
         now = self._torch.cuda.current_stream(self._device)
-        step = max(_PIECE_BYTES // (self.n_features * dtype.itemsize), 1)
-
-        def copy(start: int) -> Any:
-            lane = self._lanes.get()
-            try:
-                lane.stream.synchronize()  # what was read from here before
-                piece = part[start : start + step]
-                pinned = lane.numbers[: piece.size * dtype.itemsize].view(there.dtype)
-                pinned = pinned.view(piece.shape)
-                with np.errstate(over="ignore"):
-                    np.copyto(pinned.numpy(), piece, casting="unsafe")
-                with self._torch.cuda.stream(lane.stream):
-                    lane.stream.wait_stream(now)
+        step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
+        with self._copying:
+            self._stream.wait_stream(now)
+            for start in range(0, len(part), step):
+                piece = self._torch.from_numpy(here[start : start + step])
+                lane = next(self._lanes)
+                lane.read.synchronize()  # what was here before
+                pinned = lane.numbers[: piece.nbytes].view(piece.dtype).view(piece.shape)
+                pinned.copy_(piece)
+                with self._torch.cuda.stream(self._stream):
                     there[start : start + step].copy_(pinned, non_blocking=True)
-                    return lane.stream.record_event()
-            finally:
-                self._lanes.put(lane)
-
-        for copied in self._pool.map(copy, range(0, len(part), step)):
-            now.wait_event(copied)
+                lane.read.record(self._stream)
+            now.wait_stream(self._stream)
         return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
 
     @cached_property
-    def _lanes(self) -> SimpleQueue[_Lane]:
-        lanes: SimpleQueue[_Lane] = SimpleQueue()
-        size = max(_PIECE_BYTES, self.n_features * 8)
-        for _ in range(_n_lanes()):
-            numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
-            lanes.put(_Lane(numbers, self._torch.cuda.Stream(self._device)))
-        return lanes
+    def _stream(self) -> Any:
+        return self._torch.cuda.Stream(self._device)
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_n_lanes())
+    def _lanes(self) -> Iterator[_Lane]:
+        size = max(min(_PIECE_BYTES, self.n_rows * self.n_features * 8), self.n_features * 8)
+        lanes = []
+        for _ in range(_N_LANES):
+            numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+            lanes.append(_Lane(numbers, self._torch.cuda.Event()))
+        return cycle(lanes)
 
     def _apply(
         self,
@@ -181,6 +173,7 @@ class StreamedRows(Rows):
             return super()._apply(function, limits, part)
         stream = self._torch.cuda.Stream(self._device)  # so that this block waits for no other
         with self._torch.cuda.stream(stream):
+            stream.synchronize()  # of nothing; the first call of CUDA in a thread
             block: Any = self._as_block(part)
             size = block.numel() * block.element_size()
             key = (*limits, self.dtype)
@@ -202,8 +195,6 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
-        if self._device.type == "cuda":
-            _ = self._lanes, self._pool  # made here, or each of two threads would make its own
         return super()._map(function, limits, 2, label)
 
     def _block_rows(self, width: int) -> int:
@@ -211,8 +202,13 @@ class StreamedRows(Rows):
         return max(_BLOCK_NUMBERS // max(self.n_features, width // 4), 1)
 
 
-def _n_lanes() -> int:
-    return min(n_threads(), _MOST_LANES)
+def _readable(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array that torch takes without a warning that it may not be written to."""
+    if array.flags.writeable:
+        return array
+    address, _ = array.__array_interface__["data"]
+    writeable = {**array.__array_interface__, "data": (address, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=writeable, array=array))
 
 
 def _usable(name: str) -> tuple[Any, Any]:

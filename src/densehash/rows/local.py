@@ -22,7 +22,7 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
-from densehash.rows.numerics import Floats, module_of, square_sum, to_float64, to_host
+from densehash.rows.numerics import Floats, as_type, module_of, square_sum, to_host
 from densehash.source import Source
 
 __all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
@@ -105,19 +105,19 @@ class Rows:
         """
         positions = np.linspace(0, self.n_rows - 1, min(self.n_rows, _N_LOOKED_AT)).astype(int)
         with np.errstate(over="ignore"):
-            some = to_float64(self._as_block(self._pick(positions)))
-        size = float(np.abs(some).max())
+            some = as_type(self._as_block(self._pick(positions)), np.float64)
+        size = float(abs(some).max())
         if not np.isfinite(size) or size == 0:
             return False  # a pass will name what is not finite
-        some /= size
+        xp, some = module_of(some), some / size
         center = some.mean(axis=0)
-        spread = float(np.sqrt(np.square(some - center).sum(axis=1).mean()))
+        spread = float(xp.sqrt(xp.square(some - center).sum(axis=1).mean()))
         if 0 < spread * size < _SMALLEST:
             raise InputError(
                 f"{self._name} has rows that differ by some {spread * size:.3g}, too small for "
                 "their squares to be told from zero: scale them up"
             )
-        return bool(np.linalg.norm(center) > _FAR * spread) or spread * size < _SMALL
+        return bool(xp.linalg.norm(center) > _FAR * spread) or spread * size < _SMALL
 
     def sample(
         self,

@@ -142,14 +142,14 @@ def as_type(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def to_float64(values: Any) -> NDArray[np.float64]:
-    """An array or a tensor as an array of numpy, in float64.
+    """An array or a tensor as an array of numpy, in float64; the same one if it is that.
 
     Examples
     --------
     >>> to_float64(np.arange(2))
     array([0., 1.])
     """
-    return to_host(values).astype(np.float64)
+    return to_host(values).astype(np.float64, copy=False)
 
 
 def column_sums(block: Any) -> NDArray[np.float64]:
