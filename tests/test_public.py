@@ -10,11 +10,16 @@ import densehash
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 NEEDS_DASK = ("densehash.rows.dask", "densehash.distributed")
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+NEEDS_TRITON = ("densehash.gpu.kernels", "densehash.gpu.matrices")
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(densehash.__path__, "densehash.")
     if not module.name.rpartition(".")[2].startswith("_")
     and (HAS_DASK or not module.name.startswith(NEEDS_DASK))
+    and (HAS_TORCH or not module.name.startswith("densehash.gpu."))
+    and (HAS_TRITON or not module.name.startswith(NEEDS_TRITON))
 )
 
 
