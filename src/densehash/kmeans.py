@@ -165,10 +165,15 @@ def _assign(
     k = len(centers)
     here = centers.astype(rows.dtype)
 
-    def sums_of(block: Floats, _: int) -> _Sums:
+    # Rows of a cluster do not travel with the function.
+    known = None if rows.is_lazy or shift is not None else rows.squares_of
+
+    def sums_of(block: Floats, start: int) -> _Sums:
         block = _shifted(block, shift)
         labels = nearest_center(block, here)
-        own = square_sum(block) if squares is None else 0.0
+        own = 0.0
+        if squares is None:
+            own = square_sum(block) if known is None else known(block, start)
         return _Sums(*add_by_label(block, labels, k), own)
 
     sums = rows.map_reduce(sums_of, _add, width=k, label=label)

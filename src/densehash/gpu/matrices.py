@@ -17,6 +17,9 @@ import triton.language as tl
 __all__ = ["margins", "nearest_centers", "sums_by_label"]
 
 _ROWS = 128
+# The nearest centre of wider rows is found by 16 bits of each number: what that rounds off is as
+# little, in sums so long, as what float32 does.
+_FEW_FEATURES = 256
 _FEWEST_COLUMNS, _MOST_COLUMNS = 16, 128
 _SUM_ROWS, _SUM_FEATURES = 64, 64
 _PROGRAMS = 2048
@@ -110,6 +113,7 @@ def _nearest(
     k,
     width,
     part,
+    ALL: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     FEATURES: tl.constexpr,
@@ -119,9 +123,7 @@ def _nearest(
     nearest = tl.zeros((ROWS,), tl.int32)
     for first in range(0, k, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        found = _products(
-            rows, parts, row, column, n, d, width, part, False, ROWS, COLUMNS, FEATURES
-        )
+        found = _products(rows, parts, row, column, n, d, width, part, ALL, ROWS, COLUMNS, FEATURES)
         found -= tl.load(halves + column, mask=column < k, other=float("inf"))[None, :]
         highest = tl.max(found, 1)
         nearest = tl.where(highest > best, first + tl.argmax(found, 1), nearest)
@@ -217,7 +219,7 @@ def margins(rows: Any, planes: Any, thresholds: Any) -> Any:
 
 
 def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
-    """The nearest centre of every row, by 16 bits of each number; the first of equally near ones.
+    """The nearest centre of every row; the first of several equally near.
 
     Parameters
     ----------
@@ -245,6 +247,7 @@ def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
             k,
             parts.width,
             parts.size,
+            ALL=d <= _FEW_FEATURES,
             **parts.tiles(),
         )
     return labels, scores

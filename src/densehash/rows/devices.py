@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.columns import is_tensor
 from densehash.errors import InputError, MissingExtraError
-from densehash.locks import cached_property, new_lock
+from densehash.locks import cached_property
 from densehash.rows.local import Rows, as_block
 from densehash.rows.numerics import Floats, to_host, torch_type
 from densehash.source import Source
@@ -26,7 +27,7 @@ Answer = TypeVar("Answer")
 
 _device: ContextVar[str | None] = ContextVar("device", default=None)
 
-_BLOCK_NUMBERS = 1 << 26
+_BLOCK_NUMBERS = 1 << 27
 _MOST_KEPT = 0.5  # of the device's free memory
 # Rows go through memory that the device reads by itself, into which threads of torch copy them: a
 # piece is read while the next is copied.
@@ -111,7 +112,7 @@ class StreamedRows(Rows):
     ) -> None:
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
-        self._copying = new_lock()
+        self._copier = ThreadPoolExecutor(1)
         self._kept: dict[tuple[int, int, Any], Floats] = {}
         self._room = 0
 
@@ -135,20 +136,24 @@ class StreamedRows(Rows):
         here = _readable(part if known else as_block(part, self.dtype))
         there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
         now = self._torch.cuda.current_stream(self._device)
+        # By one thread always: each that copies gets threads of torch's own, which would compete.
+        now.wait_event(self._copier.submit(self._copy, here, there, now.record_event()).result())
+        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+
+    def _copy(self, here: NDArray[Any], there: Any, is_free: Any) -> Any:
+        """Send an array to a tensor as soon as that is free; an event tells that it is there."""
         step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
-        with self._copying:
-            self._stream.wait_stream(now)
-            for start in range(0, len(part), step):
+        with self._torch.cuda.stream(self._stream):
+            self._stream.wait_event(is_free)
+            for start in range(0, len(here), step):
                 piece = self._torch.from_numpy(here[start : start + step])
                 lane = next(self._lanes)
                 lane.read.synchronize()  # what was here before
                 pinned = lane.numbers[: piece.nbytes].view(piece.dtype).view(piece.shape)
                 pinned.copy_(piece)
-                with self._torch.cuda.stream(self._stream):
-                    there[start : start + step].copy_(pinned, non_blocking=True)
+                there[start : start + step].copy_(pinned, non_blocking=True)
                 lane.read.record(self._stream)
-            now.wait_stream(self._stream)
-        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+            return self._stream.record_event()
 
     @cached_property
     def _stream(self) -> Any:

@@ -23,7 +23,6 @@ from densehash.columns import is_tensor
 Floats: TypeAlias = NDArray[np.floating]
 
 __all__ = [
-    "Floats",
     "add_by_label",
     "as_type",
     "column_stds",
@@ -277,6 +276,14 @@ def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., No
     -------
     callable of as many arguments that does the same to the tensors given here. Of its arguments,
     tensors and numbers are copied into these, and None leaves one as it is
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> total = torch.zeros((), device="cuda")  # doctest: +SKIP
+    >>> add = recorded(torch.Tensor.add_, total, torch.ones_like(total))  # doctest: +SKIP
+    >>> add(None, 3.0), add(None, 4.0), float(total)  # doctest: +SKIP
+    (None, None, 7.0)
     """
     torch = sys.modules["torch"]
     device = arguments[0].device

@@ -50,7 +50,7 @@ class TensorRows(Rows):
     def __init__(self, X: Any, *, verbose: bool = False, name: str = "X") -> None:
         self._array = check_tensor(X, name)
         self._name, self._verbose, self._first = name, verbose, 0
-        self._checked = set()
+        self._checked = {}
         self.n_rows, self.n_features = X.shape
         self.dtype = float_type(_numpy_type(X.dtype))
 
@@ -103,6 +103,12 @@ def check_tensor(X: Any, name: str = "X") -> Any:
     ----------
     X : torch.Tensor
     name : what errors call it
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> check_tensor(torch.ones(2, 3, requires_grad=True)).requires_grad  # doctest: +SKIP
+    False
     """
     torch = sys.modules["torch"]
     if X.layout is not torch.strided:
