@@ -140,7 +140,7 @@ def append(
     >>> room.values[:2], room.where[:2], room.counts[0]
     (tensor([32., 33.]), tensor([0, 1]), tensor(2, dtype=torch.int32))
     """
-    if factors.dtype != torch.float64 and has_kernels(factors.device):
+    if factors.dtype != torch.float64 and _fit_kernels(factors, rows):
         from densehash.gpu import kernels  # noqa: PLC0415
 
         kernels.append(factors, rows, base, limits, room, first)
@@ -182,7 +182,7 @@ def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tenso
     >>> counts
     tensor([[0, 4, 1]], dtype=torch.int32)
     """
-    if has_kernels(factors.device):
+    if _fit_kernels(factors, rows):
         from densehash.gpu import kernels  # noqa: PLC0415
 
         kernels.count(factors, rows, n_rows, half, counts)
@@ -195,3 +195,9 @@ def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tenso
         some = rows[start : min(start + step, n_rows)].float()
         places = (asked @ some.T + half).long() + firsts
         counts += torch.bincount(places.reshape(-1), minlength=q * m).reshape(q, m).int()
+
+
+def _fit_kernels(factors: Tensor, rows: Tensor) -> bool:
+    """Whether kernels run on the device, and 32 bits count all numbers of a block."""
+    most = max(factors.numel(), rows.numel())
+    return has_kernels(factors.device) and most < 2**31
