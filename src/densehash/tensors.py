@@ -59,12 +59,26 @@ def as_tensor(array: Any, device: Any) -> Any:
 
 
 def plain_tensor(tensor: Any, name: str) -> Any:
-    """A tensor without gradients; a sparse one is an error."""
+    """A tensor without gradients; a sparse one is an error.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> plain_tensor(torch.ones(2, requires_grad=True), "X")  # doctest: +SKIP
+    tensor([1., 1.])
+    """
     if str(tensor.layout) != "torch.strided":
         raise InputError(f"{name} must be dense, got a sparse tensor: use {name}.to_dense()")
     return tensor.detach()
 
 
 def dtype_name(tensor: Any) -> str:
-    """The type of a tensor as numpy calls it: "float32", "uint8"."""
+    """The type of a tensor as numpy calls it: "float32", "uint8".
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> dtype_name(torch.ones(2))  # doctest: +SKIP
+    'float32'
+    """
     return str(tensor.dtype).removeprefix("torch.")

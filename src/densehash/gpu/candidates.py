@@ -124,13 +124,28 @@ class Candidates:
 
 
 def blocks_of_queries(n_queries: int, capacity: int) -> list[slice]:
-    """Queries whose candidates fit into memory together."""
+    """Queries whose candidates fit into memory together.
+
+    Examples
+    --------
+    >>> blocks_of_queries(20_000, capacity=1000)
+    [slice(0, 16384, None), slice(16384, 20000, None)]
+    """
     step = max(min(_ENTRIES // capacity, _MOST_QUERIES) // TILE, 1) * TILE
     return [slice(at, min(at + step, n_queries)) for at in range(0, n_queries, step)]
 
 
 def candidates(problem: Problem, asked: Tensor, k: int) -> Candidates:
-    """Rows that may be among the k nearest of some queries, int64 (q,); k at most all rows."""
+    """Rows that may be among the k nearest of some queries, int64 (q,); k at most all rows.
+
+    Examples
+    --------
+    >>> from densehash.gpu.hamming import _Codes
+    >>> codes = torch.arange(200, dtype=torch.uint8)[:, None]
+    >>> found = candidates(_Codes(codes[:1], codes), torch.tensor([0]), k=1)
+    >>> bool(found.enough), sorted(found.where[0, :6].tolist())
+    (True, [0, 1, 2, 4, 8, 16])
+    """
     q, capacity = len(asked), problem.capacity(k)
     factors, slack = problem.queries(asked)
     highest = _limits(problem, factors, k)

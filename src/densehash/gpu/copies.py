@@ -27,6 +27,11 @@ def array_of(tensor: torch.Tensor, threads: int) -> NDArray[Any]:
     ----------
     tensor : of real numbers
     threads : how many may copy
+
+    Examples
+    --------
+    >>> array_of(torch.ones(1, 2), threads=1)
+    array([[1., 1.]], dtype=float32)
     """
     if tensor.dtype == torch.bfloat16:  # which numpy does not have
         tensor = tensor.float()

@@ -24,7 +24,14 @@ _QUERIES = 2**12  # of `within`: their number, a distance and a position are one
 
 
 def top_k(queries: Tensor, codes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """See :func:`densehash.hamming.top_k`; all is on one device."""
+    """See :func:`densehash.hamming.top_k`; all is on one device.
+
+    Examples
+    --------
+    >>> codes = torch.tensor([[0b0000], [0b0111], [0b0001]], dtype=torch.uint8)
+    >>> top_k(codes[:1], codes, k=2)
+    (tensor([[0, 1]], dtype=torch.int32), tensor([[0, 2]]))
+    """
     n_found = min(k, len(codes))
     distances = torch.full((len(queries), k), -1, dtype=torch.int32, device=codes.device)
     positions = torch.full((len(queries), k), -1, dtype=torch.int64, device=codes.device)
@@ -44,7 +51,14 @@ def top_k(queries: Tensor, codes: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def within(queries: Tensor, codes: Tensor, radius: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`densehash.hamming.within`; all is on one device."""
+    """See :func:`densehash.hamming.within`; all is on one device.
+
+    Examples
+    --------
+    >>> codes = torch.tensor([[0b0000], [0b0111], [0b0001]], dtype=torch.uint8)
+    >>> within(codes[:1], codes, radius=2)
+    (tensor([0, 2]), tensor([0, 1], dtype=torch.int32), tensor([0, 2]))
+    """
     sizes = torch.zeros(len(queries), dtype=torch.int64, device=codes.device)
     keys = [torch.empty(0, dtype=torch.int64, device=codes.device)]
     if len(codes):
@@ -61,7 +75,14 @@ def within(queries: Tensor, codes: Tensor, radius: int) -> tuple[Tensor, Tensor,
 
 
 def histogram(queries: Tensor, codes: Tensor) -> Tensor:
-    """See :func:`densehash.hamming.histogram`: int64 (q, 8 * width + 1)."""
+    """See :func:`densehash.hamming.histogram`: int64 (q, 8 * width + 1).
+
+    Examples
+    --------
+    >>> codes = torch.tensor([[0b0000], [0b0111], [0b0001]], dtype=torch.uint8)
+    >>> histogram(codes[:1], codes)
+    tensor([[1, 1, 0, 1, 0, 0, 0, 0, 0]])
+    """
     shape = (len(queries), 8 * codes.shape[1] + 1)
     counts = torch.zeros(shape, dtype=torch.int64, device=codes.device)
     if not len(codes) or not len(queries):
@@ -82,7 +103,14 @@ def histogram(queries: Tensor, codes: Tensor) -> Tensor:
 def histogram_of_pairs(
     queries: Tensor, codes: Tensor, limits: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> Tensor:
-    """The same for some codes of each query: those at ``positions[limits[i] : limits[i + 1]]``."""
+    """The same for some codes of each query: those at ``positions[limits[i] : limits[i + 1]]``.
+
+    Examples
+    --------
+    >>> codes = torch.tensor([[0b0000], [0b0111], [0b0001]], dtype=torch.uint8)
+    >>> histogram_of_pairs(codes[:1], codes, np.array([0, 1]), np.array([1]))
+    tensor([[0, 0, 0, 1, 0, 0, 0, 0, 0]])
+    """
     width = codes.shape[1]
     sizes = torch.from_numpy(limits).to(codes.device).diff()
     asked = torch.repeat_interleave(torch.arange(len(queries), device=codes.device), sizes)

@@ -263,7 +263,12 @@ def append(
     room: Any,
     first: int,
 ) -> None:
-    """See :func:`densehash.gpu.products.append`."""
+    """See :func:`densehash.gpu.products.append`.
+
+    Examples
+    --------
+    >>> append(factors, rows, base, limits, room, first=0)  # doctest: +SKIP
+    """
     arguments = (base, limits, room.starts, room.counts, room.values, room.where, first)
     _launch(_append, factors, rows, *arguments)
 
@@ -271,7 +276,12 @@ def append(
 def count(
     factors: torch.Tensor, rows: torch.Tensor, n_rows: int, half: float, counts: torch.Tensor
 ) -> None:
-    """See :func:`densehash.gpu.products.count`."""
+    """See :func:`densehash.gpu.products.count`.
+
+    Examples
+    --------
+    >>> count(factors, rows, len(rows), half, counts)  # doctest: +SKIP
+    """
     q, m = counts.shape
     _launch(_count, factors, rows, counts, half, m, q, n_rows)
 
@@ -279,7 +289,12 @@ def count(
 def plain_sums(
     X: torch.Tensor, queries: torch.Tensor, where: torch.Tensor, metric: str
 ) -> torch.Tensor:
-    """See :func:`densehash.gpu.truth.plain_sums`."""
+    """See :func:`densehash.gpu.truth.plain_sums`.
+
+    Examples
+    --------
+    >>> plain_sums(X, queries, where, "l2")  # doctest: +SKIP
+    """
     q, m = where.shape
     sums = torch.empty((q, m), dtype=torch.float64, device=X.device)
     with torch.cuda.device(X.device):
@@ -301,7 +316,12 @@ def plain_sums(
 def descend(
     products: torch.Tensor, gram: torch.Tensor, sweeps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Signs (n, n_bits) of ±1, and what they leave of the products (n, n_bits)."""
+    """Signs (n, n_bits) of ±1, and what they leave of the products (n, n_bits).
+
+    Examples
+    --------
+    >>> signs, left = descend(products, gram, sweeps=4)  # doctest: +SKIP
+    """
     signs, left = torch.empty_like(products), torch.empty_like(products)
     n, n_bits = products.shape
     width = triton.next_power_of_2(n_bits)

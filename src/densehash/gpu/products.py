@@ -51,23 +51,44 @@ class Room:
 
 
 def padded(rows: Tensor, value: float = 0) -> Tensor:
-    """Rows with some more, up to a multiple of TILE."""
+    """Rows with some more, up to a multiple of TILE.
+
+    Examples
+    --------
+    >>> padded(torch.ones(130, 2)).shape
+    torch.Size([256, 2])
+    """
     more = -len(rows) % TILE
     return torch.cat([rows, rows.new_full((more, *rows.shape[1:]), value)]) if more else rows
 
 
 def padded_width(n_features: int) -> int:
-    """The width that kernels take: a power of two from 32 to 256, or a multiple of 128."""
+    """The width that kernels take: a power of two from 32 to 256, or a multiple of 128.
+
+    Examples
+    --------
+    >>> padded_width(100), padded_width(300)
+    (128, 384)
+    """
     if n_features <= 256:
         return max(32, 1 << (n_features - 1).bit_length())
     return -(-n_features // 128) * 128
 
 
-@cache
 def has_kernels(device: torch.device) -> bool:
-    """Whether kernels of Triton run there: it needs a C compiler too, so one is tried."""
-    if device.type != "cuda":
-        return False
+    """Whether kernels of Triton run there.
+
+    Examples
+    --------
+    >>> has_kernels(torch.device("cpu"))
+    False
+    """
+    return device.type == "cuda" and _kernels_run(device)
+
+
+@cache
+def _kernels_run(device: torch.device) -> bool:
+    """Triton needs a C compiler too, so one is tried."""
     try:
         from densehash.gpu import kernels  # noqa: PLC0415  needs Triton
 
@@ -84,7 +105,13 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def sign_type(device: torch.device) -> torch.dtype:
-    """The fastest type whose products of signs are exact."""
+    """The fastest type whose products of signs are exact.
+
+    Examples
+    --------
+    >>> sign_type(torch.device("cpu"))
+    torch.float16
+    """
     hopper = has_kernels(device) and torch.cuda.get_device_capability(device) >= (9, 0)
     return torch.float8_e4m3fn if hopper else torch.float16
 
@@ -104,6 +131,14 @@ def append(
     first : the position of the first row
 
     Products of float8 and float16 are summed in float32.
+
+    Examples
+    --------
+    >>> ones = torch.ones(TILE, 32, dtype=torch.float16)
+    >>> room = Room.of_sizes(torch.full((TILE,), 2), torch.float32)
+    >>> append(ones, ones, torch.arange(128.0), torch.full((TILE,), 33.0), room, first=0)
+    >>> room.values[:2], room.where[:2], room.counts[0]
+    (tensor([32., 33.]), tensor([0, 1]), tensor(2, dtype=torch.int32))
     """
     if factors.dtype != torch.float64 and has_kernels(factors.device):
         from densehash.gpu import kernels  # noqa: PLC0415
@@ -137,6 +172,15 @@ def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tenso
     n_rows : those that are no padding
     half : added to the products, which are then whole numbers from 0 on
     counts : int32 (q, m); of fewer queries than factors, where these are padded
+
+    Examples
+    --------
+    >>> factors, rows = torch.ones(TILE, 32), torch.zeros(TILE, 32)
+    >>> rows[3, 0] = 1
+    >>> counts = torch.zeros(1, 3, dtype=torch.int32)
+    >>> count(factors, rows, 5, 1.0, counts)
+    >>> counts
+    tensor([[0, 4, 1]], dtype=torch.int32)
     """
     if has_kernels(factors.device):
         from densehash.gpu import kernels  # noqa: PLC0415

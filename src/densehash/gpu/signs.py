@@ -42,6 +42,14 @@ def descend(
     -------
     codes : uint8 (n, n_bits / 8)
     lengths : float32 (n, 4): |r|², |y|², ⟨y, c⟩, ⟨y, r⟩
+
+    Examples
+    --------
+    >>> zeros, eye = np.zeros((1, 8), np.float32), np.eye(8, dtype=np.float32)
+    >>> rows = torch.tensor([[1.0, -1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0]])
+    >>> codes, lengths = descend(rows, np.zeros(1, np.uint32), zeros, zeros, eye, eye, sweeps=1)
+    >>> codes, lengths[0, 0]
+    (array([[13]], dtype=uint8), np.float32(8.0))
     """
     here = [torch.from_numpy(array).to(rows.device) for array in (centers, products, matrix, gram)]
     groups = torch.from_numpy(labels.astype(np.int64)).to(rows.device)

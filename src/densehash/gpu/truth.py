@@ -37,6 +37,12 @@ def nearest(
     positions : int64 (q, m)
     left : int64, the queries whose positions are not known; all, where products of lengths could
         vanish or overflow in float64
+
+    Examples
+    --------
+    >>> X = torch.tensor([[0.0], [5.0], [1.0], [9.0], [3.0]])
+    >>> nearest(torch.tensor([[2.0]]), X, 2, "l2", ordered=False)
+    (tensor([[2, 4]]), tensor([], dtype=torch.int64))
     """
     positions = torch.empty((len(queries), m), dtype=torch.int64, device=X.device)
     left = torch.arange(len(queries), device=X.device)
@@ -64,7 +70,13 @@ def nearest(
 
 
 def squared_lengths(X: Tensor) -> Tensor:
-    """Of rows, in float64, (n,); infinite or NaN where a row is not finite."""
+    """Of rows, in float64, (n,); infinite or NaN where a row is not finite.
+
+    Examples
+    --------
+    >>> squared_lengths(torch.tensor([[3, 4]]))
+    tensor([25.], dtype=torch.float64)
+    """
     if X.is_floating_point():
         return torch.linalg.vector_norm(X, dim=1, dtype=torch.float64).square_()
     return torch.cat([part.double().square_().sum(1) for part in X.split(_rows_at_once(X))])
@@ -83,6 +95,12 @@ def plain_sums(X: Tensor, queries: Tensor, where: Tensor, metric: str) -> Tensor
     Returns
     -------
     float64 (q, m), infinite where there is none
+
+    Examples
+    --------
+    >>> X = torch.tensor([[0.0], [5.0]])
+    >>> plain_sums(X, torch.tensor([[2.0]]).double(), torch.tensor([[1, -1]]), "l2")
+    tensor([[9., inf]], dtype=torch.float64)
     """
     if has_kernels(X.device):
         from densehash.gpu import kernels  # noqa: PLC0415
