@@ -65,8 +65,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Parameters
         ----------
         X : real array of shape (n, d), a memory map of one, a Source, a function that yields
-            blocks, a tensor, a column of vectors, a data frame of numbers, or a dask array or
-            data frame, which the workers of its cluster pass over; finite
+            blocks, a column of vectors, a data frame of numbers; a tensor of torch, which is
+            computed with on its device; or a dask array or data frame, which the workers of its
+            cluster pass over; finite. :func:`densehash.device` computes elsewhere
         y : ignored
 
         Returns
@@ -105,12 +106,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
+        X : real array of shape (n, d), a Source, a tensor, or a dask array or data frame; finite
 
         Returns
         -------
-        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a dask array,
-        not computed yet, where X is Dask's
+        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a tensor on the
+        same device where X is a tensor, and a dask array, not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
@@ -138,14 +139,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
+        X : real array of shape (n, d), a Source, a tensor, or a dask array or data frame; finite
         out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
-            None makes a new one. After an error, some of its rows may have been written.
+            where X is a tensor, a tensor on the same device. None makes a new one. After an error,
+            some of its rows may have been written.
 
         Returns
         -------
         uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; ``out``
-        if it was given. It is a dask array, not computed yet, where X is Dask's
+        if it was given. It is a tensor on the same device where X is a tensor, and a dask array,
+        not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
@@ -180,12 +183,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; finite
+        X : real array of shape (n, d), a memory map of one, a Source, or a tensor; finite
 
         Yields
         ------
-        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)). Blocks
-        come in the order of the rows; together they are what :meth:`transform` returns
+        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)), or a
+        tensor where X is one. Blocks come in the order of the rows; together they are what
+        :meth:`transform` returns
 
         Examples
         --------

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ Answer = TypeVar("Answer")
 _device: ContextVar[str | None] = ContextVar("device", default=None)
 
 _BLOCK_NUMBERS = 1 << 27
+_N_BLOCKS = 2  # under way
 _MOST_KEPT = 0.5  # of the device's free memory
 # Rows go through memory that the device reads by itself, into which threads of torch copy them: a
 # piece is read while the next is copied.
@@ -113,6 +115,10 @@ class StreamedRows(Rows):
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
         self._copier = ThreadPoolExecutor(1)
+        # To compute with blocks on: as many as there are blocks, since each has its own memory.
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
+            self._free.put(self._torch.cuda.Stream(self._device))
         self._kept: dict[tuple[int, int, Any], Floats] = {}
         self._room = 0
 
@@ -176,7 +182,19 @@ class StreamedRows(Rows):
     ) -> Answer:
         if self._device.type != "cuda":
             return super()._apply(function, limits, part)
-        stream = self._torch.cuda.Stream(self._device)  # so that this block waits for no other
+        stream = self._free.get()  # so that this block waits for no other
+        try:
+            return self._apply_on(stream, function, limits, part)
+        finally:
+            self._free.put(stream)
+
+    def _apply_on(
+        self,
+        stream: Any,
+        function: Callable[[Floats, int], Answer],
+        limits: tuple[int, int],
+        part: Any,
+    ) -> Answer:
         with self._torch.cuda.stream(stream):
             stream.synchronize()  # of nothing; the first call of CUDA in a thread
             block: Any = self._as_block(part)
@@ -200,7 +218,7 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
-        return super()._map(function, limits, 2, label)
+        return super()._map(function, limits, _N_BLOCKS, label)
 
     def _block_rows(self, width: int) -> int:
         # Mostly the same, whatever is made of rows, so that blocks that were kept are found.
