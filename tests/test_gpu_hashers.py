@@ -303,10 +303,10 @@ def test_an_error_in_the_middle_leaves_the_hasher_as_it_was(
     before = learnt(hasher)
 
     def full(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
     monkeypatch.setattr("densehash.kmeans.add_by_label", full)
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
         hasher.set_params(n_bits=14).fit(T)
     assert learnt(hasher) == before
 
@@ -479,7 +479,7 @@ class TestOnlyOnAGpu:
         )
         try:
             for act in (hasher.fit, hasher.transform):
-                with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate .* free"):
+                with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate .* free"):
                     act(many)
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
