@@ -207,6 +207,29 @@ def test_a_mask_is_kept_for_the_same_filter(tmp_path: Path) -> None:
     assert max(map(len, kept)) <= 4
 
 
+def test_a_mask_is_kept_for_the_same_expression() -> None:
+    pa, pc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.compute")
+    index = build("flat", rows(N), payload=table(ROWS))
+    year = pc.field("year")
+    with mock.patch.object(matching, "_by_expression", wraps=matching._by_expression) as asked:
+        first = found(index, year >= 2000)
+        assert first == [at for at in range(N) if (ROWS[at]["year"] or 0) >= 2000]
+        assert found(index, pc.field("year") >= 2000) == first
+        assert asked.call_count == 1
+        # What is written the same may be another question.
+        for pattern, ignore in (("EN", True), ("EN", False)):
+            like = pc.match_substring(pc.field("lang"), pattern, ignore_case=ignore)
+            assert found(index, like) == [
+                at for at in range(N) if ignore and "en" in (ROWS[at]["lang"] or "")
+            ]
+        many = [*range(1990, 2020)]
+        for values in (many, [*many[:-1], 2025], many[::-1]):
+            assert found(index, year.isin(pa.array(values))) == [
+                at for at in range(N) if ROWS[at]["year"] in values
+            ]
+        assert asked.call_count == 6
+
+
 def test_and_and_or_of_the_same_parts_are_two_filters(index: Index) -> None:
     parts = [{"lang": "en"}, {"year": {"$gt": 2000}}]
     for _ in range(2):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 from types import ModuleType
@@ -114,7 +115,6 @@ def test_metadata_may_differ_from_document_to_document() -> None:
 @with_documents
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_first_documents(tmp_path: Path, n: int) -> None:
-    """An index is learnt of two rows at least; a store begins with one."""
     from densehash.integrations.documents import Documents
 
     store = Documents(path=tmp_path / "store")
@@ -129,7 +129,9 @@ def test_few_first_documents(tmp_path: Path, n: int) -> None:
     assert store.matching(None) == IDS[:n]
     assert len(store.search(X[0], 4)) == n
     store.remove(IDS)
-    assert store.search(X[0], 4) == []
+    for emptied in (store, Documents(path=tmp_path / "store")):
+        assert emptied.search(X[0], 4, filter={"lang": "en"}) == emptied.get(IDS) == []
+        assert emptied.matching({"lang": "en"}) == []
     store.put(IDS, X, TEXTS, ALIKE)
     assert [found.id for found in store.search(X[7], 1)] == [IDS[7]]
 
@@ -199,6 +201,40 @@ def test_the_first_documents_of_two_stores_of_one_folder(tmp_path: Path) -> None
     for at, store in enumerate(stores):
         store.put(IDS[at : at + 1], X[at : at + 1], TEXTS[at : at + 1], ALIKE[at : at + 1])
     assert Documents(path=tmp_path / "store").matching(None) == IDS[:2]
+
+
+@with_documents
+def test_columns_that_another_store_of_the_folder_has_chosen(tmp_path: Path) -> None:
+    """Both have opened the folder while it was empty."""
+    from densehash.integrations.documents import Documents
+
+    Documents(path=tmp_path / "store").put(IDS[:1], X[:1], TEXTS[:1], ALIKE[:1])
+    Index.open(tmp_path / "store").remove(IDS)
+    stores = [Documents(path=tmp_path / "store") for _ in range(2)]
+    stores[0].put(IDS[:2], X[:2], TEXTS[:2], [{"a": 1}, {"b": "x"}])
+    stores[1].put(IDS[2:3], X[2:3], TEXTS[2:3], [{"c": True}])
+    assert [found.metadata for found in stores[1].get(IDS[:3])] == [
+        {"a": 1},
+        {"b": "x"},
+        {"c": True},
+    ]
+    assert stores[1].matching({"b": "x"}) == IDS[1:2]
+
+
+@with_documents
+def test_documents_of_an_index_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same are found before and after."""
+    from densehash.integrations.documents import Documents
+
+    monkeypatch.setattr(Index, "create", partial(Index.create, learn_at=25, random_state=0))
+    store = Documents()
+    for at in range(0, 30, 10):
+        store.put(IDS[at : at + 10], X[at : at + 10], TEXTS[at : at + 10], ALIKE[at : at + 10])
+        assert store.index is not None
+        assert (store.index.sketch == "vectors") == (at < 20)
+        for row in range(at + 10):
+            (found,) = store.search(X[row], 1, filter={"lang": ALIKE[row]["lang"]})
+            assert (found.id, found.metadata) == (IDS[row], ALIKE[row])
 
 
 @with_documents

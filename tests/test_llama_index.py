@@ -183,7 +183,9 @@ def test_nodes_go() -> None:
     with pytest.raises(InputError, match="clear"):
         made.delete_nodes()
     made.clear()
-    assert made.get_nodes() == []
+    filters = MetadataFilters(filters=[LEAVES[0]])
+    assert made.get_nodes() == made.get_nodes(filters=filters) == []
+    made.delete("doc 5")
 
 
 def test_an_index_of_llama_index_in_a_folder(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from densehash.cli import (  # noqa: F401  importing subcommands adds them to th
     build,
     change,
     compare,
+    create,
     demo,
     encode,
     export,

@@ -51,7 +51,8 @@ class Documents:
     """Texts with metadata and vectors, in memory or in a folder.
 
     The index is made when the first documents come: they say how long vectors are, and what columns
-    there are where nobody else does.
+    there are where nobody else does. It compares every vector until there are enough to learn from
+    (:meth:`densehash.Index.create`).
 
     Parameters
     ----------
@@ -118,16 +119,20 @@ class Documents:
         """
         if not ids:
             return
+        rows = np.asarray(vectors, np.float32)
         with self._lock:
-            if self.index is None:
-                self._open()  # another process may have made it
-            if self.index is None:
-                kept = _columns_of(metadata) if self._columns is None else self._columns
-                table = _table((*_OWN, *kept), ids, texts, metadata)
-                self.index = _created(vectors, ids, table, self.metric, self._path)
-                return
-        columns = tuple(self.index.info()["payload"].items())
-        self.index.upsert(ids, vectors, payload=_table(columns, ids, texts, metadata))
+            if self.index is None or not len(self):
+                self._open()  # another process may have made it, or chosen its columns
+            columns = self._columns_there()
+            if not columns:
+                chosen = _columns_of(metadata) if self._columns is None else self._columns
+                columns = (*_OWN, *chosen)
+            table = _table(columns, ids, texts, metadata)
+            index = self.index
+            if index is None:
+                index = Index.create(rows.shape[-1], metric=self.metric, path=self._path)
+            index.upsert(ids, rows, payload=table)
+            self.index = index
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Documents by their ids, in that order; ids that are not there are passed over."""
@@ -145,7 +150,10 @@ class Documents:
 
     def matching(self, filter: AnyFilter | None) -> list[str]:  # noqa: A002
         """Ids of documents by a filter of :meth:`densehash.Index.search`; None is all of them."""
-        return [] if self.index is None else self.index.matching(filter).tolist()
+        if self.index is None or not len(self):  # columns come with documents
+            return []
+        found: list[str] = self.index.matching(filter).tolist()
+        return found
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove documents; ids that are not there are passed over."""
@@ -167,7 +175,7 @@ class Documents:
         k : how many
         filter : as in :meth:`densehash.Index.search`
         """
-        if self.index is None:
+        if self.index is None or not len(self):
             return []
         asked = np.asarray(vector, np.float32)
         (found,) = self.index.search(asked, k, filter=filter).to_dicts()
@@ -179,6 +187,11 @@ class Documents:
             raise InputError("there are no documents yet, so there is no index to save")
         self.index.save(path)
 
+    def _columns_there(self) -> Columns:
+        """Those of the index; none before the first documents."""
+        about = {} if self.index is None else self.index.info()
+        return tuple((about.get("payload") or {}).items())
+
     def _open(self) -> None:
         """Take the index that is in the folder, if there is one."""
         if self._path is None or not Path(self._path).exists():
@@ -188,16 +201,19 @@ class Documents:
         index = Index.open(self._path)
         about = index.info()
         found = tuple((about["payload"] or {}).items())
+        if self._metric not in (None, index.metric):
+            raise InputError(
+                f"metric is {self._metric!r}, but the index in {self._path} goes by "
+                f"{index.metric!r}: leave metric out"
+            )
+        if about["ids"] is None:  # nothing has come yet
+            self.index = index
+            return
         if about["ids"] != "string" or not set(_OWN) <= set(found):
             raise InputError(
                 f"{self._path} is an index without documents: it needs ids that are strings, and "
                 f"a payload with the strings {_TEXT!r} and {_METADATA!r}, of which the second is "
                 "JSON"
-            )
-        if self._metric not in (None, index.metric):
-            raise InputError(
-                f"metric is {self._metric!r}, but the index in {self._path} goes by "
-                f"{index.metric!r}: leave metric out"
             )
         if self._columns is not None and set(self._columns) != set(found) - set(_OWN):
             raise InputError(
@@ -205,32 +221,6 @@ class Documents:
                 f"{dict(pair for pair in found if pair not in _OWN)}: leave columns out"
             )
         self.index = index
-
-
-def _created(
-    vectors: ArrayLike,
-    ids: Sequence[str],
-    table: Any,
-    metric: str,
-    path: str | os.PathLike[str] | None,
-) -> Index:
-    """An index of the first documents."""
-    rows = np.asarray(vectors, np.float32)
-    if len(rows) > 1:
-        return Index.build(rows, ids=ids, payload=table, metric=metric, path=path, verbose=0)
-    # An index is learnt from at least two rows: this one twice, and once it goes.
-    pa = arrow()
-    twice = [ids[0], ids[0] + "'"]
-    index = Index.build(
-        np.repeat(rows, 2, axis=0),
-        ids=twice,
-        payload=pa.concat_tables([table, table]),
-        metric=metric,
-        path=path,
-        verbose=0,
-    )
-    index.remove(twice[1:])
-    return index
 
 
 def _check_columns(columns: Mapping[str, str]) -> Columns:

@@ -182,9 +182,10 @@ class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of
 
     def _filter(self, filters: MetadataFilters | None) -> dict[str, Any] | None:
         """Filters in the words of :meth:`densehash.Index.search`."""
-        if filters is None or not filters.filters or self._documents.index is None:
+        index = self._documents.index
+        if filters is None or not filters.filters or index is None or not len(index):
             return None
-        return _combined(filters, self._documents.index.info()["payload"])
+        return _combined(filters, index.info()["payload"])
 
 
 def _combined(filters: MetadataFilters, kinds: Mapping[str, str]) -> dict[str, Any]:

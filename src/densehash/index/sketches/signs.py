@@ -22,7 +22,7 @@ from densehash.checks import check_integer, check_positive
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
-from densehash.index.native import damaged
+from densehash.index.native import damage, damaged
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
@@ -37,10 +37,19 @@ from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
+from densehash.rows.numerics import as_type, like, to_host
 from densehash.source import Source
 from densehash.store.maps import give_back, origin_of
 
-__all__ = ["MOST_BITS", "SignQueries", "Signs", "can_have", "check_bits", "n_bits_for"]
+__all__ = [
+    "MOST_BITS",
+    "SignQueries",
+    "Signs",
+    "can_have",
+    "check_bits",
+    "check_size",
+    "n_bits_for",
+]
 
 MOST_BITS = 1024
 """Signs of a row."""
@@ -48,6 +57,7 @@ MOST_BITS = 1024
 _SAMPLE = 8_192  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _AT_A_TIME = 25  # queries, where what is read for them is mapped
+_SMALL_MAPS = 1 << 30  # bytes of files that may all be in memory
 _WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -101,7 +111,6 @@ class Signs(Sketch):
     name: ClassVar[str] = "signs"
     distance_type: ClassVar[type[np.generic]] = np.float32
     estimates: ClassVar[bool] = True
-    any_metric: ClassVar[bool] = False
     places_rows: ClassVar[bool] = True
     format_version: ClassVar[int] = 2
 
@@ -141,7 +150,8 @@ class Signs(Sketch):
         second : whether rows are compared by a second sketch, as no vectors are kept
         scaled : whether vectors are kept as whole numbers with a scale for each row
         """
-        sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
+        # Few enough to be learnt from here, wherever the rows are.
+        sample = to_host(rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state))
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
             centers, shift, lengths = _parts(kind.centers)
@@ -262,12 +272,12 @@ class Signs(Sketch):
         first = np.zeros(len(rows), np.uint32) if groups is None else groups.astype(np.uint32)
         labels = first[:, np.newaxis]
         if self.n_copies == 2:
-            second = entries.second_groups(relative, first, centers, self.model.near)
+            second = entries.second_groups(to_host(relative), first, centers, self.model.near)
             labels = np.stack([first, second], axis=1)
         kept = self.model.encode(relative, labels)
         columns = self._flat(kept)
         if self.model.second is not None:
-            codes, factors = self.model.encode_second(relative, kept)
+            codes, factors = self.model.encode_second(to_host(relative), kept)
             columns |= {"second": codes, "second_factors": factors[:, np.newaxis]}
         return columns
 
@@ -327,7 +337,7 @@ class Signs(Sketch):
 
     def prepare(self, queries: NDArray[Any]) -> SignQueries:
         """Queries as they are; large numbers are refused."""
-        _check_size(queries)
+        check_size(queries)
         return SignQueries(queries)
 
     def plainly(
@@ -461,9 +471,10 @@ class Signs(Sketch):
 
 
 class _Frugal:
-    """Searches for few queries at a time, and then lets go of what it read of mapped files.
+    """Searches for few queries at a time, and then lets go of what it read of large mapped files.
 
-    To measure recall goes through most of an index, which may be larger than memory.
+    To measure recall goes through most of an index, which may be larger than memory. It takes
+    several times as long, so small indexes are searched as they are.
 
     Parameters
     ----------
@@ -474,7 +485,8 @@ class _Frugal:
     def __init__(self, segments: Sequence[Segment], searcher: _native.Signs) -> None:
         self._searcher = searcher
         arrays = [array for segment in segments for array in segment.arrays]
-        self._maps = [array for array in arrays if origin_of(array) is not None]
+        maps = [array for array in arrays if origin_of(array) is not None]
+        self._maps = maps if sum(array.nbytes for array in maps) > _SMALL_MAPS else []
 
     def search(
         self, queries: NDArray[Any], *how: Any
@@ -530,7 +542,10 @@ class _Look:
             times = (self.n_rows / self.n_allowed) ** _WIDER
             self.reach = reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
         elif exact:
-            self._rows = [np.flatnonzero(one).astype(np.uint32) for one in self._masks]
+            # Of booleans, since numpy is six times as slow with bytes.
+            self._rows = [
+                np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self._masks
+            ]
         else:
             self.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
 
@@ -578,12 +593,10 @@ class _Look:
             masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
             masks[only] = masks[only] + 1 if self._masks is None else self._masks[only]
         _, spread, stop, probes, _ = self.reach
-        try:
+        with damage():
             return self._searcher.search(
                 queries, k, probes, spread, stop, masks, self._n_threads, "", self._chosen
             )
-        except RuntimeError as error:
-            raise damaged(error) from None
 
     def _one_by_one(
         self, queries: NDArray[Any], k: int
@@ -659,19 +672,25 @@ def _parts(
 
 
 def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(rows - shift.astype(rows.dtype), np.float32)
+    relative: NDArray[np.float32] = as_type(rows - like(shift, rows), np.float32)
+    return relative
 
 
 def _compared(queries: NDArray[Any], segments: Sequence[Segment], *, exact: bool) -> NDArray[Any]:
     """Queries as native code takes them: integers that are compared with integers, or float32."""
-    _check_size(queries)
+    check_size(queries)
     if exact and queries.itemsize == 1 and queries.dtype == segments[0].kept.dtype:
         return queries
     return queries.astype(np.float32, copy=False)
 
 
-def _check_size(queries: NDArray[Any]) -> None:
-    """Refuse numbers whose squares overflow; says which."""
+def check_size(queries: NDArray[Any]) -> None:
+    """Refuse numbers whose squares overflow; says which.
+
+    Examples
+    --------
+    >>> check_size(np.ones((1, 4)))
+    """
     if queries.dtype.kind == "f" and not is_fine(queries):
         Rows(queries).for_each(lambda *_: None)
 
