@@ -155,6 +155,19 @@ def test_the_reference_has_every_public_name(page: str) -> None:
         assert set(importlib.import_module(module).__all__) <= shown
 
 
+def test_the_reference_has_every_name_of_the_package() -> None:
+    import densehash
+
+    text = "".join(text_of(page) for page in (DOCS / "reference").glob("*.md"))
+    shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
+    shown |= {
+        name
+        for module in ("bits", "errors")
+        for name in importlib.import_module(f"densehash.{module}").__all__
+    }
+    assert set(densehash.__all__) - shown == {"__version__"}
+
+
 def test_the_reference_has_every_command() -> None:
     pytest.importorskip("sphinx", reason="the page of commands is made by Sphinx")
     page = load(DOCS / "command_reference.py").page()
