@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check test-export test-integrations test-gpu soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export test-integrations test-gpu soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize docs docs-links figures test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,20 @@ self-check: $(VENV)/.made ## the native code against plain loops, without Python
 	  -DDENSEHASH_SELF_CHECK=ON -DCMAKE_BUILD_TYPE=Release
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/self-check
 	build/self-check/self_check
+
+# --- the site -----------------------------------------------------------------------------
+# A warning is an error: a broken link, a name that is not there, a notebook that fails.
+SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees/$@
+
+docs: $(VENV)/.installed-docs ## the site, in build/site; its notebooks are run
+	$(SPHINX) -b html . build/site
+	@echo "open build/site/index.html"
+
+docs-links: $(VENV)/.installed-docs ## whether links to other sites work; needs the net
+	$(SPHINX) -b linkcheck -D nb_execution_mode=off . build/links
+
+figures: $(VENV)/.installed-docs ## the figures of the site and of the README, from records and tables
+	$(BIN)/python docs/figures.py
 
 # --- the other architecture ---------------------------------------------------------------
 # x86-64 on ARM, ARM on x86-64: compiled here for the other one, run under QEMU (docs/x86.md).

@@ -96,7 +96,7 @@ def numbers(version: str) -> list[int]:
     "target",
     [
         *("demo", "test", "check", "bench", "sanitize", "wheel", "test-wheel", "test-oldest"),
-        *("test-export", "test-integrations", "clean"),
+        *("test-export", "test-integrations", "docs", "docs-links", "figures", "clean"),
     ],
 )
 def test_the_makefile_has_its_targets(target: str) -> None:
@@ -118,6 +118,14 @@ def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert names["hits"].ids.shape == names["hits"].distances.shape == (97, 10)
     assert (digits[names["hits"].ids] == digits[1700:, np.newaxis]).mean() > 0.9
     assert len(names["index"]) == 1797 - 2
+
+
+def test_the_examples_of_the_codes_run() -> None:
+    text = (ROOT / "docs" / "codes.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(example, names)
+    digits = load_digits().target
     assert names["codes"].shape == (1700, 8)
     assert names["asked"].shape == (97, 8)
     assert names["distances"].shape == names["indices"].shape == (97, 10)

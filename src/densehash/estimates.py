@@ -2,13 +2,13 @@
 
 A code says on which side of each plane its row x lies. A decoder G (n_bits × d), learnt by least
 squares, turns its signs s ∈ {−1, 1}^n_bits into an approximation of the row: with the mean c of
-all rows and the mean s̄ of all signs, y = (s − s̄) G is near to r = x − c. Two numbers a row, |r| and
-f, make distances of it:
+all rows and the mean s̄ of all signs, y = (s − s̄) G is near to r = x − c. Two numbers a row,
+``|r|`` and f, make distances of it::
 
     |q − x|² ≈ |q − c|² + |r|² − 2 f ⟨y, q − c⟩,    f = √cos(y, r) |r| / |y|
 
-f lies between what keeps the length of the residual, |r| / |y|, and least squares, which has the
-whole cosine: where codes are short and decode badly, it ranks better than both. The products
+f lies between what keeps the length of the residual, ``|r| / |y|``, and least squares, which has
+the whole cosine: where codes are short and decode badly, it ranks better than both. The products
 G (q − c) are made once a query, so a row costs what it costs to compare its bits with the query's
 margins (:mod:`densehash.asymmetric`), and two numbers of 16 bits. The sketch of signs of an index
 chooses its signs for such a decoder: see ``docs/sketches.md``.
@@ -84,7 +84,7 @@ class Estimator:
 
         Returns
         -------
-        factors : float16 (n, 2), |r| / scale and f
+        factors : float16 (n, 2), ``|r| / scale`` and f
         """
         packed, rows = _check_rows(codes, X)
         self._check_codes(packed)

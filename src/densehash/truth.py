@@ -73,8 +73,8 @@ def nearest(
     Parameters
     ----------
     queries : real array (q, d), finite
-    X : real array (n, d), a memory map of one, a Source, or what
-        :func:`densehash.checks.check_vectors` makes one of; finite
+    X : real array (n, d), a memory map of one, or a file that
+        :func:`densehash.datasets.open_vectors` opened; finite
     fraction : above 0, at most 1; m is ``max(1, round(fraction * n))``
     k : from 1 to n; m is k. Exactly one of ``fraction`` and ``k`` is given.
     metric : "l2", "cosine", or "ip", the inner product, the largest of which is the nearest. For

@@ -192,7 +192,7 @@ def load(
     Parameters
     ----------
     name_or_path : one of NAMES, in any case of letters, or the path of a file or folder for
-        :func:`densehash.datasets.files.open_vectors`. An HDF5 file as ann-benchmarks makes them
+        :func:`densehash.datasets.open_vectors`. An HDF5 file as ann-benchmarks makes them
         brings its queries along.
     queries : path of a file of queries, in place of the set's own
     key : the array to take, where the file of the base has several
@@ -292,7 +292,7 @@ def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> 
     Parameters
     ----------
     name : one of PUBLISHED, in any case of letters
-    to : folder to put it into; None stands for the first of :func:`data_folders`
+    to : folder to put it into; None stands for the first of ``data_folders()``
     verbose : whether long work shows a bar
 
     Examples

@@ -103,13 +103,13 @@ def top_k(
     Parameters
     ----------
     df : DataFrame of Spark
-    index_path : a folder that :meth:`Index.save` has made, on storage that the driver and every
-        worker see under this path. A task sees the index as it is when the task begins
+    index_path : a folder that :meth:`densehash.Index.save` has made, on storage that the driver and
+        every worker see under this path. A task sees the index as it is when the task begins
     column : of the queries, as in :func:`encode`
     k : how many neighbours
     id_column : the only column of ``df`` that is returned; without, all are
     **search : ``candidates``, ``exclude_self`` (True or False), ``filter``, ``metric``, ``probes``,
-        ``radius`` and ``rerank`` of :meth:`Index.search`
+        ``radius`` and ``rerank`` of :meth:`densehash.Index.search`
 
     Returns
     -------

@@ -53,7 +53,7 @@ def load_hasher(path: str | os.PathLike[str]) -> Hasher:
 
     Parameters
     ----------
-    path : what :meth:`Hasher.save` wrote, or the folder of an index, whose hasher it is then. An
+    path : what ``Hasher.save`` wrote, or the folder of an index, whose hasher it is then. An
         index by cosine hashes rows that are scaled to length one; its hasher does not scale them.
 
     Returns

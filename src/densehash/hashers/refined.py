@@ -99,7 +99,7 @@ class Refined(LinearHasher):
     planes_ : float64 array of shape (n_bits, d)
     thresholds_ : float64 array of shape (n_bits,)
     hasher_ : the fitted hasher, whose planes were refined
-    losses_ : float64 array of shape (1 + checks,): :func:`ranking_loss` for held-out rows at the
+    losses_ : float64 array of shape (1 + checks,): ``ranking_loss`` for held-out rows at the
         beginning and after each twentieth of the steps; empty where rows are too few
     n_steps_ : how many steps were taken; fewer than ``n_steps`` where the loss fell no more
 

@@ -39,7 +39,7 @@ class SIKH(Hasher):
     Parameters
     ----------
     n_bits : bits of a code, 1 to 4096
-    gamma : of the kernel exp(−gamma |x − y|² / 2); None takes 1 / s², where s is the mean
+    gamma : of the kernel ``exp(−gamma |x − y|² / 2)``; None takes 1 / s², where s is the mean
         distance of a row to its 50th neighbour, estimated from 100 rows
     random_state : draws frequencies, phases, thresholds, and the 100 rows
     verbose : 1 shows a bar while a long fit goes on

@@ -829,9 +829,10 @@ class Index:
         metric : "l2", "cosine" or "ip"; that of the index without. By another one, every row is
             compared, which takes kept vectors and finds all; of codes that are told ``candidates``
             or ``probes``, those are nearest by the metric of the index
-        filter : which rows may be found. By the payload: a dict, as ``{"lang": "en", "year":
-            {"$gte": 2020}}``, with ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``;
-            the same in words, as ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
+        filter : which rows may be found. By the payload: a dict, as
+            ``{"lang": "en", "year": {"$gte": 2020}}``, with
+            ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``; the same in words, as
+            ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
             By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
             function that is called with arrays of ids and returns booleans. k rows are found where
             k match.
