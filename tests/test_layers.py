@@ -13,6 +13,7 @@ SOURCE = Path(densehash.__file__).parent
 # What each room may import of the package. A new room gets a line here.
 ROOMS = {
     "errors": set(),
+    "choices": set(),
     "locks": set(),
     "source": {"errors", "locks"},
     "stream": {"errors", "source"},
@@ -35,9 +36,8 @@ ROOMS = {
     "estimates": {"checks", "errors", "parallel", "rows"},
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
-        *("_native", "bits", "checks", "columns", "errors", "hamming", "hashers", "kmeans"),
-        *("locks", "parallel"),
-        *("progress", "rows", "source", "store", "truth"),
+        *("_native", "bits", "checks", "choices", "columns", "errors", "hamming", "hashers"),
+        *("kmeans", "locks", "parallel", "progress", "rows", "source", "store", "truth"),
     },
     "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},

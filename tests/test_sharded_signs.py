@@ -129,7 +129,7 @@ def test_every_type_of_vectors(path: Path, dtype: Any) -> None:
 
 @every_kind
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: str) -> None:
+def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: Any) -> None:
     index, X, ids = build(path, kind, metric=metric)
     told = {"kind": kind, "n_bits": 32, "random_state": 0, **KINDS[kind]}
     whole = Index.build(X, ids=ids, metric=metric, **told)

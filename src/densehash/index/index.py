@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
+from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
 from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
@@ -99,7 +100,16 @@ class Index:
     array([[   0, 1365]])
     """
 
-    def __init__(self, state: State, store: Store | None = None) -> None:
+    def __init__(
+        self, state: State | None = None, store: Store | None = None, **other: object
+    ) -> None:
+        # Other libraries are called like this: Index(384), Index(ndim=384), Index("l2", 384).
+        if not isinstance(state, State) or other:
+            raise InputError(
+                "an index is made by Index.build(X) of rows, by Index.open(path) of a folder that "
+                "was saved, or by Index.create(384) for rows of 384 features that come later; "
+                "Index(...) is not called by itself"
+            )
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
         self._lock = new_lock()
@@ -115,12 +125,12 @@ class Index:
         ids: ArrayLike | str | None = None,
         column: str | None = None,
         payload: Any = None,
-        sketch: str = "auto",
+        sketch: SketchName = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
-        kind: str = "auto",
-        metric: str = "l2",
-        keep_vectors: bool | str = True,
+        kind: KindName = "auto",
+        metric: MetricName = "l2",
+        keep_vectors: bool | VectorType = True,
         n_groups: int | None = None,
         groups_a_row: int | None = None,
         n_tables: int | None = None,
@@ -237,7 +247,7 @@ class Index:
         ids: ArrayLike | None = None,
         hasher: Hasher | None = None,
         n_bits: int | None = None,
-        kind: str = "auto",
+        kind: Literal["auto", "flat", "multi"] = "auto",
         n_tables: int | None = None,
         path: str | os.PathLike[str] | None = None,
         verbose: int | None = None,
@@ -683,8 +693,8 @@ class Index:
         *,
         radius: float,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -699,8 +709,8 @@ class Index:
         *,
         radius: None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -715,8 +725,8 @@ class Index:
         *,
         radius: float | None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -730,8 +740,8 @@ class Index:
         *,
         radius: float | None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -851,9 +861,9 @@ class Index:
         self,
         k: int = USUAL_K,
         *,
-        mode: str = "connectivity",
+        mode: GraphMode = "connectivity",
         candidates: int | None = None,
-        rerank: str | None = "auto",
+        rerank: Rerank | None = "auto",
         probes: int | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
@@ -920,7 +930,7 @@ class Index:
         self,
         radius: float,
         *,
-        rerank: str | None = None,
+        rerank: Literal["auto", "exact"] | None = None,
         candidates: int | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
@@ -969,7 +979,7 @@ class Index:
         *,
         recall: float = 0.95,
         k: int = USUAL_K,
-        metric: str | None = None,
+        metric: MetricName | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
     ) -> Tuning:
