@@ -112,8 +112,8 @@ class Notebook:
         shell = SimpleNamespace(kernel=kernel) if kernel else SimpleNamespace()
         display = SimpleNamespace(display=self.display)
         root = SimpleNamespace(get_ipython=lambda: shell, display=display)
-        monkeypatch.setitem(sys.modules, "IPython", root)  # type: ignore[arg-type]
-        monkeypatch.setitem(sys.modules, "IPython.display", display)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "IPython", root)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
 
     def display(self, shown: dict[str, str], *, raw: bool, display_id: bool) -> Any:
         assert raw

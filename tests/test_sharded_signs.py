@@ -17,6 +17,7 @@ from index_cases import fast_folder, hasher, names, no_fsync, rows
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from densehash.cli import commands  # noqa: F401  they add themselves to the app
 from densehash.cli.app import app
 from densehash.errors import FileError, InputError
 from densehash.index import Index, searching

@@ -12,7 +12,7 @@ from html import escape
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["bar", "in_notebook", "shows_bars", "steps"]
+__all__ = ["bar", "in_notebook", "shows_bars", "silenced", "steps"]
 
 _PATIENCE = 1.0
 """Seconds after which a bar appears: what is over by then needs none."""
@@ -21,6 +21,7 @@ _EVERY = 0.25  # seconds between two looks at the work
 _LATELY = 30.0  # seconds, whose speed tells how long the rest will take
 
 _one_at_a_time = Lock()  # a bar inside another one is not shown
+_silent = False
 
 
 def shows_bars(verbose: int | None) -> bool:
@@ -31,9 +32,29 @@ def shows_bars(verbose: int | None) -> bool:
     >>> shows_bars(1), shows_bars(0)
     (True, False)
     """
+    if _silent:
+        return False
     if verbose is None:
         return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
     return verbose > 0
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Show no bar of this process while a ``with`` block runs, whatever anybody asks for.
+
+    Examples
+    --------
+    >>> with silenced():
+    ...     shows_bars(1)
+    False
+    """
+    global _silent  # noqa: PLW0603  work that shows bars may be many calls away
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
 
 
 def in_notebook() -> bool:
@@ -69,7 +90,7 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
     ...     for _ in range(3):
     ...         advance(1)
     """
-    if not shown:
+    if not shown or _silent:
         yield lambda _: None
         return
     work = _Work(label, total, lately=_LATELY)
@@ -100,7 +121,7 @@ def steps(
     ...     with begin("the first", 1.0):
     ...         pass
     """
-    if not shown or total <= 0:
+    if not shown or _silent or total <= 0:
         yield lambda _label, _cost: nullcontext()
         return
     # Steps differ a lot: only the mean over all of them says how long the rest will take.
