@@ -22,6 +22,7 @@ ROOMS = {
     "bits": {"checks", "errors"},
     "hamming": {"_native", "bits", "checks", "errors"},
     "parallel": {"locks"},
+    "notebook": set(),
     "progress": set(),
     "disk": {"errors", "progress"},
     "store": {"_native", "disk", "errors", "progress", "source"},
@@ -37,7 +38,8 @@ ROOMS = {
     "metrics": {"checks", "errors", "hamming", "parallel"},
     "index": {
         *("_native", "bits", "checks", "choices", "columns", "errors", "hamming", "hashers"),
-        *("kmeans", "locks", "parallel", "progress", "rows", "source", "store", "truth"),
+        *("kmeans", "locks", "notebook", "parallel", "progress", "rows", "source", "store"),
+        "truth",
     },
     "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},

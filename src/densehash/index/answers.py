@@ -22,6 +22,7 @@ from densehash.index.scaling import scaled
 from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
 from densehash.index.state import State
+from densehash.notebook import table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,8 @@ __all__ = [
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
+_SHOWN = 30  # rows that a notebook shows, and a few more of the last query
+_PRINTED = 100  # numbers of an array that are printed, all of them
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
 
@@ -103,6 +106,29 @@ class Hits(_Hits):
 
     looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
     searched: State | None = None  # the index as it was, where it has a payload
+
+    def __repr__(self) -> str:
+        return _in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        k = max(self.ids.shape[-1], 1)
+        n_queries = self.ids.size // k
+        some = self
+        if self.ids.ndim == 2:
+            n_shown = -(-_SHOWN // k)
+            some = Hits(self.ids[:n_shown], self.distances[:n_shown])
+            some.searched = self.searched
+        found = [
+            {"query": query, "rank": rank, **one}
+            for query, ones in enumerate(some.to_dicts())
+            for rank, one in enumerate(ones[:_SHOWN], start=1)
+        ]
+        of = f"of {n_queries:,} queries" if self.ids.ndim == 2 else "of one query"
+        names = list(found[0]) if found else ["query", "rank", "id", "distance"]
+        caption = f"Hits: {k} neighbours {of}"
+        caption += f", the first {len(found)} rows" * (len(found) < self.ids.size)
+        return table(names, [list(one.values()) for one in found], caption=caption)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"looked_at": self.looked_at}  # an index would travel with what was found in it
@@ -240,6 +266,24 @@ class Ranges(NamedTuple):
     limits: NDArray[np.int64]
     ids: NDArray[Any]
     distances: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return _in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        queries = np.repeat(np.arange(len(self.limits) - 1), np.diff(self.limits))
+        ids, distances = self.ids[:_SHOWN], self.distances[:_SHOWN]
+        rows = list(zip(queries.tolist(), ids.tolist(), distances.tolist(), strict=False))
+        caption = f"Ranges: {len(self.ids):,} neighbours of {len(self.limits) - 1:,} queries"
+        caption += f", the first {len(rows)} rows" * (len(rows) < len(self.ids))
+        return table(["query", "id", "distance"], rows, caption=caption)
+
+
+def _in_short(found: Hits | Ranges) -> str:
+    with np.printoptions(threshold=_PRINTED):
+        parts = (f"{name}={part!r}" for name, part in zip(found._fields, found, strict=True))
+        return f"{type(found).__name__}({', '.join(parts)})"
 
 
 def plain_hits(

@@ -60,6 +60,7 @@ from densehash.index.state import (
 )
 from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
+from densehash.notebook import table
 from densehash.progress import shows_bars
 from densehash.rows import Rows
 from densehash.source import Source
@@ -407,6 +408,15 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({self._state.in_words(self._state.n_live)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: counts and sizes."""
+        rows = [
+            (name.replace("_", " "), _in_words(value))
+            for name, value in self.info().items()
+            if value is not None
+        ]
+        return table([], rows, caption=repr(self))
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -1115,6 +1125,16 @@ class Index:
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:
