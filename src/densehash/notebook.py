@@ -12,7 +12,7 @@ __all__ = ["curve", "table"]
 
 _LONGEST = 80  # signs of a cell
 _WIDTH, _HEIGHT = 420, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 15, 45  # around the curve
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 45  # around the curve
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "") -> str:
@@ -75,7 +75,7 @@ def curve(
         line = f'<path d="M{_LEFT} {down}H{_WIDTH - _RIGHT}" stroke="currentColor" opacity=".2"/>'
         parts += [line, _text(_LEFT - 6, down + 4, f"{tick:,g}", "end")]
     parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x, "middle"))
-    parts.append(_text(6, _TOP - 3, y, "start"))
+    parts.append(_text(6, _TOP - 16, y, "start"))
     path = " ".join(f"{across},{down}" for across, down in map(at, ordered))
     parts.append(f'<polyline points="{path}" fill="none" stroke="currentColor"/>')
     for point in ordered:
