@@ -1,4 +1,4 @@
-"""What the workflows check beside the tests: `checks.py changelog BASE`, `checks.py release TAG`."""
+"""What workflows check beside the tests: `checks.py changelog BASE`, `checks.py release TAG`."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def numbers(version: str) -> list[int]:
     "target",
     [
         *("demo", "test", "check", "bench", "sanitize", "wheel", "test-wheel", "test-oldest"),
-        "clean",
+        *("clean", "coverage", "mutants"),
     ],
 )
 def test_the_makefile_has_its_targets(target: str) -> None:
