@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 SANITIZE := $(VENV)-sanitize
 WHEELS := $(VENV)-wheels
 OLDEST := $(VENV)-oldest
+INTEGRATIONS := $(VENV)-integrations
 
 # Installed beside the package instead of in a throw-away build environment, so that a second
 # build compiles only what changed. The same bounds as [build-system] in pyproject.toml (tested).
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check test-export coverage mutants soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export test-integrations coverage mutants soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,11 @@ check: $(VENV)/.installed-test ## lint, types and the tests that are not slow
 
 test-export: $(VENV)/.installed-test-export ## exports, each in the other system itself, PostgreSQL included
 	$(BIN)/python -m pytest -q tests/test_export.py tests/test_export_postgres.py src/densehash/export
+
+# In an environment of its own: langchain-tests brings plugins that the other tests do without.
+test-integrations: $(INTEGRATIONS)/.installed ## adapters, by LangChain's own tests and in LlamaIndex
+	$(INTEGRATIONS)/bin/python -m pytest -q -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+	  tests/test_integrations.py tests/test_langchain.py tests/test_llama_index.py src/densehash/integrations
 
 # Of Python alone, in the processes of pytest: children that are killed say nothing.
 # COVERED= names some tests.
@@ -140,7 +146,7 @@ $(EMULATED)/.installed: $(EMULATED)/.made $(SOURCES)
 	@touch $@
 
 clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) $(SANITIZE) $(WHEELS) $(OLDEST) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SANITIZE) $(WHEELS) $(OLDEST) $(INTEGRATIONS) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # --- wheels ---------------------------------------------------------------------------------
 
@@ -191,7 +197,7 @@ test-oldest: $(OLDEST)/.installed ## all tests, or TESTS=, with the oldest versi
 PIP_INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL = PATH="$(abspath $(@D)/bin):$$PATH" $(PIP_INSTALL) --no-build-isolation --editable
 
-$(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made:
+$(VENV)/.made $(SANITIZE)/.made $(WHEELS)/.made $(OLDEST)/.made $(INTEGRATIONS)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "densehash needs Python 3.10 or newer as $(PYTHON); try: make PYTHON=python3.12" >&2; \
 	  exit 1; }
@@ -240,4 +246,8 @@ $(WHEELS)/.tools: $(WHEELS)/.made
 
 $(OLDEST)/.installed: $(OLDEST)/.made $(SOURCES) tests/oldest.txt
 	$(INSTALL) ".[test]" --constraint tests/oldest.txt --config-settings=build-dir=build/oldest
+	@touch $@
+
+$(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.made $(SOURCES)
+	$(INSTALL) ".[test-integrations]" --config-settings=build-dir=build/integrations
 	@touch $@

@@ -11,12 +11,16 @@ if not find_spec("dask"):
 if not find_spec("pyarrow"):
     files = ("columns", "fetching", "given", "matching", "payload")
     collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]
-# By the file of an export, the package that its example needs.
+# By the file of an export or an adapter, the package that its example needs.
 exports = {"faiss": "faiss", "usearch": "usearch", "lance": "lance", "duckdb": "duckdb"}
 exports |= dict.fromkeys(("parquet", "pgvector", "sql"), "pyarrow")
 for name, package in exports.items():
     if not find_spec(package):
         collect_ignore_glob.append(f"src/densehash/export/{name}.py")
+adapters = {"documents": "pyarrow", "langchain": "langchain_core", "llama_index": "llama_index"}
+for name, package in adapters.items():
+    if not find_spec(package):
+        collect_ignore_glob.append(f"src/densehash/integrations/{name}.py")
 if not find_spec("sqlite_vec") or not (
     hasattr(Connection, "enable_load_extension") or find_spec("sqlean")
 ):

@@ -18,7 +18,7 @@ from index_model import Answer, Model
 from numpy.typing import NDArray
 
 from densehash import disk
-from densehash.choices import Rerank
+from densehash.choices import MetricName, Rerank
 from densehash.hashers import LSH, Hasher
 from densehash.index import Hits, Index, Ranges
 from densehash.index.kinds import Grouped
@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "multi": {"n_tables": 2},
 }
 ID_TYPES = ("int64", "string")
-METRICS = ("l2", "cosine", "ip")
+METRICS: tuple[MetricName, ...] = ("l2", "cosine", "ip")
 RERANKS: tuple[Rerank | None, ...] = ("exact", "asymmetric", None)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

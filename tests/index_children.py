@@ -240,6 +240,16 @@ def build_there(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
             say(save_next(kind, Path(path), in_pieces=True))
 
 
+def learn(path: str, at: int, *, say: Say) -> None:
+    """Bring an index that was created empty enough rows to learn; call ``at`` of the disk kills."""
+    index = Index.open(path)
+    X = rows(30, seed=1)
+    beside = payload_for("grouped", X)
+    with Deadly(at).at_work():
+        index.upsert([*range(5), *range(100, 125)], X, payload=beside)
+    say(index.sketch)
+
+
 # --- together -----------------------------------------------------------------------------------
 
 MOVED, STILL = 20, 60  # rows that the writer changes all at once, and others far away
@@ -348,7 +358,7 @@ def answers(index: Index, asked: NDArray[Any], report: Any) -> None:
 TASKS: dict[str, Callable[..., None]] = {
     task.__name__: task
     for task in (
-        *(change, save, build_there, readers, writers),
+        *(change, save, build_there, learn, readers, writers),
         *(index_damage.mutate, index_damage.lie),
     )
 }

@@ -40,6 +40,7 @@ class Model:
     metric : "l2", "cosine" or "ip"
     vector_type : in which vectors are kept, or None
     centers : of the groups, where the kind has groups
+    waits : whether it has learnt nothing yet, so that every row is compared
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class Model:
         metric: str = "l2",
         vector_type: str | None = "float32",
         centers: Centers | None = None,
+        waits: bool = False,
     ) -> None:
         self.hasher, self.metric, self.vector_type = hasher, metric, vector_type
-        self.centers = centers
+        self.centers, self.waits = centers, waits
         self.rows: dict[Id, tuple[Any, Any, int]] = {}  # vector, code, group
         self.payloads: dict[Id, Any] = {}  # dicts
 
@@ -136,6 +138,8 @@ class Model:
         probes: int | None = None,
     ) -> list[Answer]:
         """The k nearest rows of every query."""
+        if self.waits:
+            candidates, rerank, probes = 10**9, "exact", None
         more = 0 if own is False else 1
         n = (k if rerank is None else max(min(candidates, len(self)), k)) + more
         answers = []
@@ -160,6 +164,8 @@ class Model:
         probes: int | None = None,
     ) -> list[Answer]:
         """All rows within a radius of every query."""
+        if self.waits:
+            candidates, rerank, probes = 10**9, "exact", None
         answers = []
         for query, near, of in self._asked(Q, rerank, metric, match, probes):
             n = len(self) if rerank is None else min(max(candidates, FEWEST), len(self))

@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -133,13 +134,13 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from _nodes(child)
 
 
-def _ways(node: ast.AST) -> Iterator[tuple[int, str, object]]:
+def _ways(node: ast.AST) -> Iterator[tuple[int, str, Callable[[], None]]]:
     """How a node can be changed: where, in words, and a function that does it."""
     if isinstance(node, ast.Compare):
         for at, old in enumerate(node.ops):
             new = _COMPARED[type(old)]()
             words = f"{type(old).__name__} -> {type(new).__name__} in {ast.unparse(node)}"
-            yield node.lineno, words, lambda at=at, new=new: node.ops.__setitem__(at, new)
+            yield node.lineno, words, partial(node.ops.__setitem__, at, new)
     elif isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in _COMPUTED:
         new_op = _COMPUTED[type(node.op)]()
         words = f"{type(node.op).__name__} -> {type(new_op).__name__} in {ast.unparse(node)}"
@@ -157,15 +158,14 @@ def _ways(node: ast.AST) -> Iterator[tuple[int, str, object]]:
         yield node.lineno, f"{node.value} -> {turned}", lambda: setattr(node, "value", turned)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
         more = node.value + 1  # type: ignore[operator]
-        yield node.lineno, f"{node.value} -> {more}", lambda: setattr(node, "value", more)
+        yield node.lineno, f"{node.value!r} -> {more}", lambda: setattr(node, "value", more)
     elif isinstance(node, (ast.If, ast.While, ast.For, ast.With, ast.FunctionDef, ast.Try)):
         for statements in (node.body, getattr(node, "orelse", []), getattr(node, "finalbody", [])):
             for at, one in enumerate(statements):
                 called = isinstance(one, ast.Expr) and not isinstance(one.value, ast.Constant)
                 if called or isinstance(one, ast.Raise):
                     words = f"without {ast.unparse(one)}"
-                    gone = lambda at=at, s=statements: s.__setitem__(at, ast.Pass())  # noqa: E731
-                    yield one.lineno, words, gone
+                    yield one.lineno, words, partial(statements.__setitem__, at, ast.Pass())
 
 
 def survives(mutant: Mutant, folder: Path, limit: float) -> bool:

@@ -25,7 +25,9 @@ from densehash.datasets import write_vectors
 from densehash.index import Index
 from densehash.store.manifest import MANIFEST
 
-COMMANDS = ("add", "build", "compact", "export", "info", "remove", "search", "tune", "verify")
+COMMANDS = (
+    *("add", "build", "compact", "create", "export", "info", "remove", "search", "tune", "verify"),
+)
 N = 200
 
 X: NDArray[np.float32] = mixture(N + 20, 8).astype(np.float32)
@@ -103,6 +105,97 @@ def test_help_has_examples_that_can_be_parsed(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     test_cli.test_help_of_every_command_has_an_example_that_can_be_parsed(capsys, name)
+
+
+# --- create -------------------------------------------------------------------------------
+
+
+def test_an_index_that_is_made_empty_learns_when_it_is_added_to(
+    capsys: pytest.CaptureFixture[str], vectors: Path, queries: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "photos.dh"
+    said = good(capsys, "create", out, "--dim", 8, "--learn-at", 350, "--seed", 3)
+    assert "every row is compared until there are 350 to learn from" in said
+    assert "as the first rows have them" in good(capsys, "info", out)
+    (tmp_path / "ids.txt").write_text("\n".join(NAMES))
+    said = good(capsys, "add", out, vectors, "--ids", tmp_path / "ids.txt")
+    assert said == "added 200 rows; there are 200 now, all of them compared until there are 350\n"
+    about = as_json(capsys, "info", out)
+    assert (about["sketch"], about["learn_at"], about["ids"]) == ("vectors", 350, "string")
+    found = as_json(capsys, "search", out, queries, "-k", 4)
+    near, far = truth(4)
+    assert found["ids"] == [[NAMES[at] for at in row] for row in near]
+    np.testing.assert_allclose(found["distances"], far, rtol=1e-5)
+    (tmp_path / "more.txt").write_text("\n".join(f"more {at}" for at in range(N)))
+    said = good(capsys, "upsert", out, vectors, "--ids", tmp_path / "more.txt")
+    assert said == "added 200 rows, updated 0 rows; there are 400 now\n"
+    ids = [*NAMES, *(f"more {at}" for at in range(N))]
+    rows = np.concatenate([X[:N], X[:N]])[np.argsort(ids)]
+    built = Index.build(rows, ids=sorted(ids), random_state=3)
+    opened = Index.open(out)
+    assert opened.reason == built.reason
+    assert opened.search(Q, 5).ids.tolist() == built.search(Q, 5).ids.tolist()
+    good(capsys, "verify", out)
+    assert "--force replaces it" in bad(capsys, "create", out, "--dim", 8)
+    about = as_json(capsys, "create", out, "--dim", 3, "--force", "--metric", "ip")
+    assert (about["rows"], about["metric"], about["learn_at"]) == (0, "ip", 8192)
+    assert "d must be" in bad(capsys, "create", tmp_path / "b", "--dim", 0)
+    assert "8 features, the index 3" in bad(capsys, "add", out, vectors)
+    assert "multiple of 8" in bad(
+        capsys, "create", tmp_path / "b", "--dim", 8, "--sketch", "signs", "--bits", 9
+    )
+    assert not (tmp_path / "b").exists()
+
+
+# --- codes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+@pytest.mark.parametrize("kind", ["flat", "grouped", "multi"])
+def test_codes_of_a_file_are_searched(
+    capsys: pytest.CaptureFixture[str], index: Path, suffix: str, kind: str, tmp_path: Path
+) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    rows, asked = (tmp_path / f"{name}{suffix}" for name in ("rows", "asked"))
+    for out, vectors in ((rows, X[:N]), (asked, Q)):
+        np.save(tmp_path / "vectors.npy", vectors)
+        good(capsys, "encode", tmp_path / "vectors.npy", "--hasher", index, "-o", out)
+    told = ["--codes", "--kind", kind] + ["--groups", "5"] * (kind == "grouped")
+    about = as_json(capsys, "build", rows, "-o", tmp_path / "a.dh", *told)
+    assert (about["sketch"], about["bits"], about["kind"]) == ("bits", 32, kind)
+    found = as_json(capsys, "search", tmp_path / "a.dh", asked, "-k", 5)
+    whole = Index.open(index).search(Q, 5, rerank=None)
+    assert found == {"ids": whole.ids.tolist(), "distances": whole.distances.tolist()}
+    good(capsys, "add", tmp_path / "a.dh", asked)
+    again = as_json(capsys, "search", tmp_path / "a.dh", asked, "-k", 1)
+    assert again["distances"] == [[0]] * len(Q)
+
+
+def test_codes_and_the_hasher_that_made_them(
+    capsys: pytest.CaptureFixture[str], index: Path, vectors: Path, queries: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.npy"
+    good(capsys, "encode", vectors, "--hasher", index, "-o", rows)
+    said = good(capsys, "build", rows, "-o", tmp_path / "a.dh", "--codes", "--hasher", index)
+    assert "32 ready-made bits" in said
+    found = as_json(capsys, "search", tmp_path / "a.dh", queries, "--rerank", "none")
+    assert found["ids"] == Index.open(index).search(Q, rerank=None).ids.tolist()
+    np.save(tmp_path / "wide.npy", np.zeros((3, 5), np.uint8))
+    build = ("build", tmp_path / "wide.npy", "-o", tmp_path / "b.dh", "--codes")
+    mistakes = {
+        "must be the folder of a hasher": ("--hasher", "itq"),
+        "--codes goes with": ("--metric", "cosine"),
+        "--codes goes with --hasher": ("--keep-vectors", "no"),
+        "5 bytes wide, expected 4": ("--bits", "31"),
+        "kind must be": ("--kind", "cloudy"),
+    }
+    for message, option in mistakes.items():
+        assert message in bad(capsys, *build, *option)
+    assert "packed bits" in bad(capsys, "build", vectors, "-o", tmp_path / "b.dh", "--codes")
+    assert not (tmp_path / "b.dh").exists()
+    good(capsys, *build)
+    assert "must be codes" in bad(capsys, "search", tmp_path / "b.dh", queries)
 
 
 # --- build --------------------------------------------------------------------------------

@@ -104,6 +104,21 @@ def test_a_cluster_builds_and_searches(client: Any, tmp_path: Path) -> None:
     assert all(held.values())
 
 
+@pytest.mark.parametrize("options", [{"hasher": hasher()}, {}], ids=["codes", "signs"])
+def test_a_cluster_keeps_payloads(client: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    pc = pytest.importorskip("pyarrow.compute", reason="payloads need the extra payload")
+    beside = [{"lang": "abc"[at % 3], "n": at} for at in range(len(X))]
+    spread = da.from_array(X, chunks=(CHUNKS, X.shape[1]))
+    index = ShardedIndex.build(spread, tmp_path, payload=beside, random_state=0, **options)
+    asked: tuple[Any, ...] = ({"lang": "b", "n": {"$gte": 100}}, 'lang = "b" and n >= 100')
+    for chosen in (*asked, (pc.field("lang") == "b") & (pc.field("n") >= 100)):
+        hits = index.search(Q, len(X), filter=chosen)
+        for ids in hits.ids:
+            assert sorted(ids[ids >= 0].tolist()) == [*range(100, len(X), 3)]
+    some = index.search(Q, 3)
+    assert some.payload.to_pylist() == [beside[at] for at in some.ids.reshape(-1)]
+
+
 def _opened_shards() -> int:
     from densehash.distributed import shards
 

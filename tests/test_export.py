@@ -89,6 +89,32 @@ def test_more_rows_than_a_part(
     assert found.distances == expected(index).tolist()
 
 
+@every_target
+@pytest.mark.parametrize("kind", [{}, {"kind": "grouped", "n_groups": 5}], ids=["flat", "grouped"])
+def test_shards_are_exported_as_one_index(
+    tmp_path: Path, target: str, kind: dict[str, Any]
+) -> None:
+    da = pytest.importorskip("dask.array", reason="needs the extra dask")
+    from densehash.distributed import ShardedIndex
+
+    package, ask = ASK[target]
+    needs(package)
+    table = payload() if target in WITH_PAYLOAD and HAS_ARROW else None
+    vectors = {"vectors": True} if TARGETS[target].takes_vectors else {}
+    one = build(13, payload=table, **kind)
+    ids = one.ids[::-1]
+    rows = da.from_array(one.get(ids), chunks=((20, 30, len(ids) - 50), -1))
+    beside = {} if table is None else {"payload": one.payload(ids)}
+    shards = ShardedIndex.build(
+        rows, tmp_path / "shards", ids=ids, hasher=one.hasher, random_state=0, **beside, **kind
+    )
+    expected = ask(export(one, target, tmp_path / "one", **vectors).paths[0], one)
+    done = export(shards, target, tmp_path / "out", **vectors)
+    assert done.n_rows == len(one)
+    assert ask(tmp_path / "out", one) == expected
+    assert np.array_equal(codes_of(shards, Q), codes_of(one, Q))
+
+
 def test_largest_ids(tmp_path: Path) -> None:
     ids = np.array([2**63 - 1, 0, 2**40])
     index = Index.build(X[:3], ids=ids, hasher="lsh", n_bits=13, random_state=0)
@@ -96,6 +122,28 @@ def test_largest_ids(tmp_path: Path) -> None:
         if importlib.util.find_spec(package):
             (folder := tmp_path / target).mkdir()
             assert asked(target, index, folder / "out").ids == sorted(ids.tolist())
+
+
+def test_shards_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:
+    needs("pyarrow")
+    pytest.importorskip("dask", reason="needs the extra dask")
+    from densehash.distributed import ShardedIndex, shards
+
+    index = ShardedIndex.build(X, tmp_path / "a", hasher="lsh", n_bits=13, random_state=0)
+    out = tmp_path / "a.parquet"
+    assert "a Parquet file" in good(capsys, "export", index.path, "--to", "parquet", "-o", out)
+    table = importlib.import_module("pyarrow.parquet").read_table(out)
+    assert table["id"].to_pylist() == [*range(len(X))]
+    ShardedIndex.build(X, tmp_path / "b", random_state=0)
+    said = bad(capsys, "export", tmp_path / "b", "--to", "parquet", "-o", tmp_path / "b.parquet")
+    assert "only codes can be exported: build it with sketch='codes'" in said
+    index.remove_shard(index.shards[0])
+    assert export(index, "parquet", out, force=True).n_rows == 0
+    (name,) = index.add_shard(X)
+    (file,) = (index.path / name).glob("*.codes.npy")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    shards._open.clear()  # as a new process has it
+    assert name in bad(capsys, "export", index.path, "--to", "parquet", "-o", out, "--force")
 
 
 # --- payload and vectors ------------------------------------------------------------------
@@ -264,6 +312,26 @@ def test_faiss_has_the_same_groups(tmp_path: Path, id_type: str) -> None:
         size = there.invlists.list_size(group)
         found: Any = faiss.rev_swig_ptr(there.invlists.get_ids(group), size) if size else []
         assert [*found] == keys[labels == group].tolist()
+
+
+def test_faiss_has_the_groups_of_ready_made_codes(tmp_path: Path) -> None:
+    needs("faiss")
+    import faiss
+
+    learnt = ITQ(16, n_iter=0, random_state=0).fit(X)
+    codes = learnt.transform(X)
+    index = Index.from_codes(codes, hasher=learnt, kind="grouped", n_groups=7, random_state=0)
+    export(index, "faiss", tmp_path / "out")
+    there: Any = faiss.read_index_binary(str(tmp_path / "out"))
+    there.nprobe = 7
+    asked_for = learnt.transform(Q)
+    distances, _ = there.search(asked_for, 5)
+    assert distances.tolist() == index.search(asked_for, 5, probes=7).distances.tolist()
+    kind = index._state.kind
+    assert isinstance(kind, Grouped)
+    centers = faiss.downcast_IndexBinary(there.quantizer).reconstruct_n(0, 7)
+    bits = np.unpackbits(centers, axis=1, bitorder="little")
+    assert np.array_equal(bits, kind.centers.centers + kind.centers.shift >= 0.5)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

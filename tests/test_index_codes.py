@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from densehash import ITQ, bits, load_hasher, pack
 from densehash.errors import FileError, InputError
 from densehash.index import Index
+from densehash.index.kinds import Grouped
 from densehash.index.state import content_of
+from densehash.rows import Rows
 
-KINDS: dict[str, dict[str, Any]] = {"flat": {}, "multi": {"kind": "multi", "n_tables": 3}}
+KINDS: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "grouped": {"n_groups": 6},  # of which all are visited without being told
+    "multi": {"kind": "multi", "n_tables": 3},
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -65,6 +71,8 @@ def test_codes_of_any_form_are_searched(kind: str, n_bits: int, form: Any) -> No
     told: dict[str, Any] = {}
     if kind == "multi":
         told = {"kind": kind, "n_tables": max(min(3, n_bits), n_bits // 16)}
+    elif kind == "grouped":
+        told = {"kind": kind, "n_groups": 4}
     index = Index.from_codes(form(there), **told)
     found = index.search(form(asked), 7)
     expected = nearest(asked, there, list(range(60)), 7)
@@ -105,6 +113,51 @@ def test_a_life_on_the_disk(kind: str, id_type: str, tmp_path: Path) -> None:
             assert index.sketch == "bits"
             assert index.metric == "hamming"
             assert "37 ready-made bits, no vectors, hamming" in repr(index)
+
+
+def test_groups_of_codes_that_are_visited(tmp_path: Path) -> None:
+    """The nearest groups by the distance of bits to their centres; in them, the nearest codes."""
+    there, asked, ids = some_bits(300, 61), some_bits(20, 61, seed=1), names(300, "int64")
+    index = Index.from_codes(there, ids=ids, kind="grouped", n_groups=20, random_state=0)
+    with no_fsync():
+        index.save(tmp_path / "a.dh")
+        opened = Index.open(tmp_path / "a.dh")
+        opened.add(there[:30], ids=range(10**6, 10**6 + 30))
+    kind = index._state.kind
+    assert isinstance(kind, Grouped)
+    centers = kind.centers.centers + kind.centers.shift
+    for one in (index, opened):
+        rows, own = (there, ids) if one is index else (
+            np.r_[there, there[:30]], [*ids, *range(10**6, 10**6 + 30)]
+        )  # fmt: skip
+        groups = kind.centers.labels(Rows(rows.astype(np.float32)))
+        for probes in (1, 3, 20):
+            found = one.search(pack(asked), 5, probes=probes)
+            for at, query in enumerate(asked):
+                far = ((query - centers) ** 2).sum(axis=1)
+                visited = np.flatnonzero(np.isin(groups, np.argsort(far)[:probes]))
+                if len(visited) < 5:  # all are looked at, then
+                    visited = np.arange(len(rows))
+                names_of = [own[row] for row in visited]
+                expected = nearest(query[np.newaxis], rows[visited], names_of, 5)
+                assert ([found.ids[at].tolist()], [found.distances[at].tolist()]) == expected
+        single = one.search(pack(asked)[3], 5, probes=3)
+        assert single.ids.tolist() == one.search(pack(asked), 5, probes=3).ids[3].tolist()
+    flat = Index.from_codes(there, ids=ids)
+    assert (index.search(asked, 5).distances <= flat.search(asked, 5).distances).mean() > 0.9
+    assert index.near_duplicates(2).ids.tolist() == flat.near_duplicates(2).ids.tolist()
+
+
+def test_groups_of_codes_whose_hasher_is_known(tmp_path: Path) -> None:
+    """Centres have a number for each bit, however many features vectors have."""
+    X, Q, learnt = rows(90), rows(7, seed=5), hasher()
+    told: dict[str, Any] = {"kind": "grouped", "n_groups": 20, "random_state": 0}
+    index = Index.from_codes(learnt.transform(X), hasher=learnt, path=tmp_path / "a.dh", **told)
+    for one in (index, Index.open(tmp_path / "a.dh")):
+        by_vectors = one.search(Q, 5, probes=2, rerank=None)
+        by_codes = one.search(learnt.transform(Q), 5, probes=2)
+        assert by_vectors.ids.tolist() == by_codes.ids.tolist()
+        assert one.search(Q, 5).distances.dtype == np.float32  # asymmetric
 
 
 def test_what_goes_by_rows_alone() -> None:
@@ -195,7 +248,9 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "too few bits": (np.zeros((3, 2), np.uint8), {"n_bits": 8}, "2 bytes wide, expected 1 for 8"),
     "not packed": (np.zeros((3, 64), np.uint8), {"n_bits": 64}, r"codes.astype\(bool\)"),
     "bits of another number": (np.zeros((3, 9), bool), {"n_bits": 8}, "have 9 bits, expected 8"),
-    "kind": (np.zeros((3, 8), np.uint8), {"kind": "grouped"}, "'flat' or 'multi'"),
+    "kind": (np.zeros((3, 8), np.uint8), {"kind": "cloudy"}, "kind must be"),
+    "groups": (np.zeros((3, 8), np.uint8), {"n_groups": 4}, "n_groups must be from 1 to 3"),
+    "flat": (np.zeros((3, 8), np.uint8), {"kind": "flat", "n_groups": 2}, "for the grouped kind"),
     "tables": (np.zeros((3, 8), np.uint8), {"n_tables": 2}, "for the multi kind"),
     "ids": (np.zeros((3, 8), np.uint8), {"ids": [1, 2]}, "codes has 3 rows but there are 2 ids"),
     "ids twice": (np.zeros((3, 8), np.uint8), {"ids": [1, 2, 1]}, "1 is there twice"),

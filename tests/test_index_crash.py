@@ -10,11 +10,13 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 from index_cases import (
     KINDS,
+    D,
     Disk,
     asked_of,
     build,
@@ -164,6 +166,44 @@ def test_killed_while_the_first_files_are_written(
             assert leftovers(path) == set()
     assert there == sorted(there)
     assert {*there} == {False, True}
+
+
+@posix
+@pytest.mark.parametrize("told", [{}, {"hasher": "lsh", "n_bits": 16}], ids=["signs", "codes"])
+def test_killed_while_it_learns(told: dict[str, Any], server: Server, in_memory: Path) -> None:
+    """The change that brings enough rows: the index as it was, or one that has learnt from all."""
+    path, X = in_memory / "a.dh", rows(40)
+    index = Index.create(D, learn_at=60, random_state=0, path=path, **told)
+    with no_fsync():
+        index.add(X, payload=payload_for("grouped", X))
+        index.remove([7])
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    outcomes = []
+    for at in range(1, 200):
+        said, status = server.run("learn", path, at)
+        if status == 0:
+            assert leftovers(path) == set()
+            break
+        assert status == -signal.SIGKILL
+        verify(path)
+        found = Index.open(path)
+        now = np.concatenate([rows(30, seed=1)[:5], X[5:7], X[8:], rows(30, seed=1)[5:]])
+        has_learnt = found.sketch != "vectors"
+        assert len(found) == (64 if has_learnt else 39)
+        expected = now if has_learnt else np.delete(X, 7, axis=0)
+        assert found.get(found.ids).tolist() == expected.tolist()
+        if found.info()["payload"]:
+            beside = found.payload(found.ids).to_pylist()
+            assert [row["sum"] for row in beside] == expected.sum(axis=1).tolist()
+        outcomes.append(has_learnt)
+        shutil.rmtree(path)
+        path.mkdir()
+        for name, raw in before.items():
+            (path / name).write_bytes(raw)
+    assert said == ["codes" if told else "signs"]
+    assert outcomes == sorted(outcomes)
+    assert {*outcomes} == {False, True}
+    assert len(outcomes) > 10
 
 
 # --- a disk that fails --------------------------------------------------------------------

@@ -10,13 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 from index_cases import leftovers, names, rows
-from index_golden import BITS, CODES, DATA, SIGNS, answers, folder, payload, version
+from index_golden import (
+    BITS,
+    CODES,
+    CREATED,
+    DATA,
+    QUERIES,
+    SIGNS,
+    answers,
+    folder,
+    payload,
+    version,
+)
 
 from densehash.errors import FileError
 from densehash.index import Index
 from densehash.store import verify
 
-every_golden = pytest.mark.parametrize("kind", [*CODES, *SIGNS, *BITS])
+every_golden = pytest.mark.parametrize("kind", [*CODES, *SIGNS, *BITS, *CREATED])
 
 
 def expected(kind: str) -> dict[str, Any]:
@@ -57,7 +68,9 @@ def test_a_golden_index_is_changed(kind: str, tmp_path: Path) -> None:
         more = payload(2)
     index.add(rows(2, seed=9), ids=ids, payload=more)
     index.update(ids[:1], rows(1, seed=3))
-    if index.sketch != "signs":
+    if index.sketch == "vectors":
+        assert index.search(rows(1, seed=3), 1, metric="l2").ids.tolist() == [ids[:1]]
+    elif index.sketch != "signs":
         assert index.search(rows(1, seed=3), 1, rerank=None).distances.tolist() == [[0]]
     elif index.metric != "ip":
         assert index.search(rows(1, seed=3), 1).ids.tolist() == [ids[:1]]
@@ -68,6 +81,16 @@ def test_a_golden_index_is_changed(kind: str, tmp_path: Path) -> None:
     check(Index.open(tmp_path / "a"), kind)
     index.verify()
     assert leftovers(tmp_path / "a") == set()
+
+
+def test_a_golden_index_learns(tmp_path: Path) -> None:
+    shutil.copytree(folder("vectors"), tmp_path / "a")
+    index = Index.open(tmp_path / "a")
+    index.add(rows(30, seed=4), ids=[f"more {at}" for at in range(30)])
+    assert (index.sketch, len(index)) == ("signs", 67)
+    ids = index.ids.tolist()
+    built = Index.build(index.get(ids), ids=ids, metric="ip", n_bits=16, random_state=0)
+    assert index.search(QUERIES, 5).ids.tolist() == built.search(QUERIES, 5).ids.tolist()
 
 
 def test_a_golden_payload_is_read() -> None:
@@ -112,4 +135,4 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 def test_golden_indexes_are_small() -> None:
     files = [path for path in DATA.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 120_000
+    assert sum(path.stat().st_size for path in files) < 150_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
 import pickle
@@ -168,16 +169,53 @@ def test_hits_stay_what_they_were_when_the_index_changes(tmp_path: Path) -> None
     assert hits.payload.to_pylist() == expected
 
 
+TRAVELS: dict[str, Callable[[Any], Any]] = {
+    "pickled": lambda hits: pickle.loads(pickle.dumps(hits)),
+    "pickled twice": lambda hits: pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(hits, 2)))),
+    "copied": copy.copy,
+    "copied with all in it": copy.deepcopy,
+}
+
+
+@every_id_type
+@pytest.mark.parametrize("travel", TRAVELS.values(), ids=TRAVELS)
+def test_hits_that_travel_keep_their_payload(id_type: str, travel: Any) -> None:
+    index, ids = indexed(id_type=id_type)
+    few = index.search(QUERIES, 5, filter=ids[:3])  # two are missing of each query
+    for hits in (index.search(QUERIES, 3), few, index.search(QUERIES[0], 3)):
+        again = travel(hits)
+        assert isinstance(again, Hits)
+        assert again.ids.tolist() == hits.ids.tolist()
+        assert again.payload.equals(hits.payload)
+        assert again.to_arrow().equals(hits.to_arrow())
+        assert again.to_dicts() == hits.to_dicts()
+        assert again.to_pandas().equals(hits.to_pandas())
+        if hits.ids.ndim == 2:
+            assert again.first.payload.equals(hits.payload.slice(0, hits.ids.shape[1]))
+    index.remove(ids)
+    assert again.payload.equals(hits.payload)
+
+
 def test_hits_travel_without_their_index() -> None:
     index, _ = indexed()
-    hits = index.search(QUERIES, 3)
-    data = pickle.dumps(hits)
-    assert len(data) < 2000
-    again = pickle.loads(data)
-    assert isinstance(again, Hits)
+    assert len(pickle.dumps(index.search(QUERIES, 3))) < len(pickle.dumps(index)) / 2
+    signs = Index.build(np.random.default_rng(0).standard_normal((300, 8)), random_state=0)
+    hits = signs.search(np.zeros((2, 8)), 3)
+    for travel in TRAVELS.values():
+        again = travel(hits)
+        assert again.looked_at is not None
+        assert hits.looked_at is not None
+        assert again.looked_at.tolist() == hits.looked_at.tolist()
+        assert again.to_dicts() == hits.to_dicts()
+        with pytest.raises(InputError, match="these hits have no payload"):
+            _ = again.payload
+
+
+def test_hits_travel_where_nobody_can_read_the_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = indexed()[0].search(QUERIES, 3)
+    monkeypatch.setattr("densehash.index.answers.find_spec", lambda _: None)
+    again = pickle.loads(pickle.dumps(hits))
     assert again.ids.tolist() == hits.ids.tolist()
-    with pytest.raises(InputError, match="these hits have no payload"):
-        _ = again.payload
     assert again.to_dicts()[0][0].keys() == {"id", "distance"}
 
 

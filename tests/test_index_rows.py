@@ -427,3 +427,15 @@ def test_columns_that_are_refused(make: Callable[[], Any], message: str) -> None
     with pytest.raises(InputError, match=message.replace(" Q ", " X ") or None):
         index.add(make())
     assert len(index) == 20
+
+
+def test_queries_are_a_column_of_a_frame() -> None:
+    pd = pytest.importorskip("pandas", reason="needs pandas")
+    X = np.random.default_rng(0).standard_normal((50, 4), dtype=np.float32)
+    frame = pd.DataFrame({"text": [*map(str, range(50))], "vec": [*X]})
+    index = Index.build(X, random_state=0)
+    assert index.search(frame, 1, column="vec").ids[:, 0].tolist() == [*range(50)]
+    with pytest.raises(InputError, match="column 'v' is not there; the columns are 'text', 'vec'"):
+        index.search(frame, 1, column="v")
+    with pytest.raises(InputError, match="there is no data frame"):  # not passed over
+        index.search(X, 1, column="vec")

@@ -476,6 +476,41 @@ def test_the_few_that_a_filter_leaves_are_all_compared(kind: str, metric: str) -
     assert (index.search(Q, 200, filter=wanted).ids[:, 150:] == -1).all()
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("d", [1, 3, 16, 37])
+def test_how_many_queries_share_the_rows_of_a_filter_does_not_matter(metric: Any, d: int) -> None:
+    rng = np.random.default_rng(d)
+    X = rng.standard_normal((3000, d), dtype=np.float32) + 3
+    X[::7] = np.rint(X[::7])  # many that are equally far
+    X[5::97] *= 1e-3
+    Q = np.concatenate([X[:40] + np.float32(1e-4), np.rint(X[40:77])])
+    index = Index.build(X, metric=metric, sketch="signs", random_state=0)
+    wanted = np.arange(0, 3000, 13)  # few enough to be all compared
+    alone = [index.search(one[np.newaxis], 9, filter=wanted, n_threads=1) for one in Q]
+    for n_threads, step in ((1, 77), (2, 77), (3, 33), (1, 5)):
+        parts = [
+            index.search(Q[at : at + step], 9, filter=wanted, n_threads=n_threads)
+            for at in range(0, len(Q), step)
+        ]
+        for name in ("ids", "distances"):
+            found, expected = (
+                np.concatenate([getattr(one, name) for one in some]) for some in (parts, alone)
+            )
+            assert np.array_equal(found, expected)
+    near = np.sort(true_distances(Q, X[wanted], metric), axis=1)[:, :9]
+    np.testing.assert_allclose(np.concatenate([one.distances for one in alone]), near, atol=1e-4)
+
+
+def test_few_rows_of_huge_numbers_are_all_compared() -> None:
+    X = np.random.default_rng(0).standard_normal((600, 8), dtype=np.float32)
+    X[::2] *= 1e15
+    index = Index.build(X, sketch="signs", random_state=0)
+    wanted = np.arange(0, 600, 10)
+    found = index.search(X[:50], 3, filter=wanted)
+    alone = [index.search(one[np.newaxis], 3, filter=wanted) for one in X[:50]]
+    assert np.array_equal(found.ids, np.concatenate([one.ids for one in alone]))
+
+
 def test_a_filter_leaves_recall_as_it_is() -> None:
     X, Q = blobs(8000), blobs(300, seed=1)
     index = build("grouped", X, far=False, n_groups=100)
@@ -571,7 +606,13 @@ def test_bad_input(kind: str) -> None:
         (lambda: index.search(X, recall=1.01), "recall must be at most 1"),
         (lambda: index.search(X, recall=np.nan), "recall must be"),
         (lambda: Index.build(X, sketch="codes").search(X, recall=0.9), "recall is for sketches of"),
-        (lambda: index.search(X, metric="ip"), "metric must be 'l2' here, got 'ip'"),
+        (lambda: index.search(X, metric="ip", candidates=9), "candidates and probes go by 'l2'"),
+        (
+            lambda: index.search(X, metric="ip", rerank=None),
+            "rerank must be 'exact' with metric='ip'",
+        ),
+        (lambda: bare.search(X, metric="ip"), "metric must be 'l2' here, got 'ip'"),
+        (lambda: index.tune(X, metric="ip"), "metric must be 'l2' here, got 'ip'"),
         (lambda: index.search(X, rerank="asymmetric"), "rerank must be 'auto' or 'exact'"),
         (lambda: index.search(X * np.float32(1e25)), "too large"),
         (lambda: index.search(X[:, :2]), f"2 features, the index {D}"),

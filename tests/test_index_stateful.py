@@ -26,11 +26,14 @@ from hypothesis.stateful import (
 )
 from index_cases import (
     KINDS,
+    N_BITS,
+    D,
     Disk,
     build,
     check_hits,
     check_ranges,
     fast_folder,
+    hasher,
     leftovers,
     model_of,
     no_fsync,
@@ -44,6 +47,7 @@ from densehash.errors import FileError, InputError
 from densehash.index import Index
 
 EXAMPLES = 30 if SOAK == 1 else 100 * SOAK
+LEARN_AT = 7  # rows, where an index is made empty: most of those there can be
 
 POOL = rows(9, seed=11)  # few, so that there are ties
 QUERIES = np.concatenate([POOL[:2], rows(2, seed=12)])
@@ -88,6 +92,7 @@ class Machine(RuleBasedStateMachine):
     id_type: str
     keep: Any
     has_payload: bool
+    is_created: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,11 +100,31 @@ class Machine(RuleBasedStateMachine):
         self.path = self.folder / "a.dh"
         names = INTS if self.id_type == "int64" else STRINGS
         self.names = names
+        self.on_disk: Model | None = None
+        if self.is_created:
+            self.index, self.model = self.created()
+            return
         X, payload = POOL[:4], self.beside(PAYLOADS[:4])
         self.index = build(self.kind, X, names[:4], keep_vectors=self.keep, payload=payload)
         self.model = model_of(self.index)
         self.model.put(names[:4], X, payload)
-        self.on_disk: Model | None = None
+
+    def created(self) -> tuple[Index, Model]:
+        """An index of no rows, and a model that compares all of them until it learns."""
+        told: Any = {**KINDS[self.kind], "hasher": "lsh", "n_bits": N_BITS, "random_state": 1}
+        if "n_groups" in told:
+            told["n_groups"] = LEARN_AT
+        told |= {"kind": self.kind, "keep_vectors": self.keep}
+        index = Index.create(D, learn_at=LEARN_AT, **told)
+        kept = "float32" if self.keep is True else self.keep
+        return index, Model(hasher(), vector_type=kept, waits=True)
+
+    def learnt(self) -> Model:
+        """The model of an index that has just learnt from the rows that were there."""
+        now = model_of(self.index)
+        now.put(self.model.ids, self.model.table[1])
+        now.payloads = dict(self.model.payloads)
+        return now
 
     @initialize(opened=st.booleans())
     def begin(self, opened: bool) -> None:
@@ -112,6 +137,14 @@ class Machine(RuleBasedStateMachine):
         """The payload, where this index has one."""
         return payload if self.has_payload else None
 
+    def given(self, payload: list[dict[str, Any]] | None) -> Any:
+        """The payload; as a table, where it may be the first, and dicts may tell no type."""
+        if payload is None or not self.index._state.is_open:
+            return payload
+        pa = pytest.importorskip("pyarrow")
+        types = (("lang", pa.string()), ("year", pa.int64()), ("tags", pa.list_(pa.string())))
+        return pa.Table.from_pylist(payload, pa.schema(types))
+
     # --- changed --------------------------------------------------------------------------
 
     @rule(which=some_names, shift=shifts, fault=faults)
@@ -122,9 +155,10 @@ class Machine(RuleBasedStateMachine):
         if not names or any(name in self.model.rows for name in names):
             self.refused(lambda: add(payload=payload))
         else:
-            if self.has_payload:
+            if self.has_payload and not self.index._state.is_open:
                 self.refused(add)
-            self.change(lambda: add(payload=payload), lambda m: m.put(names, X, payload), fault)
+            given = self.given(payload)
+            self.change(lambda: add(payload=given), lambda m: m.put(names, X, payload), fault)
 
     @rule(which=some_names, shift=shifts, fault=faults, keeps=st.booleans())
     def update(self, which: set[int], shift: int, fault: int | None, keeps: bool) -> None:
@@ -155,10 +189,10 @@ class Machine(RuleBasedStateMachine):
             return
         twice = None if payload is None else [*payload, payload[0]]
         self.refused(lambda: self.index.upsert([*names, names[0]], np.r_[X, X[:1]], payload=twice))
-        if payload is not None:
+        if payload is not None and not self.index._state.is_open:
             self.refused(lambda: self.index.upsert(names, X))
         found = self.change(
-            lambda: self.index.upsert(names, X, payload=payload),
+            lambda: self.index.upsert(names, X, payload=self.given(payload)),
             lambda m: m.put(names, X, payload),
             fault,
         )
@@ -193,6 +227,8 @@ class Machine(RuleBasedStateMachine):
             return FileError
         assert not disk.failed
         follow(self.model)
+        if self.model.waits and len(self.model) >= LEARN_AT:
+            self.model = self.learnt()
         if opened:
             self.on_disk = self.model.copy()
         return result
@@ -279,10 +315,13 @@ class Machine(RuleBasedStateMachine):
         chosen: set[int] | None, own: Any, probes: int, radius: int | None,
         where: dict[str, Any] | None,
     ) -> None:  # fmt: skip
-        names = self.names
+        names, id_type = self.names, self.id_type
+        if not len(self.model):  # the first rows have not come, or are gone
+            id_type = self.index._state.id_type
         mine: Any = [names[0], names[3], names[5], names[7]] if own == "names" else own
-        asked: dict[str, Any] = {"rerank": how, "metric": metric, "candidates": candidates}
-        asked["probes"] = probes if self.kind == "grouped" else None
+        asked: dict[str, Any] = {"rerank": how, "candidates": candidates}
+        asked["metric"] = metric if how == "exact" else self.index.metric
+        asked["probes"] = probes if self.index.kind == "grouped" else None
         match = None if chosen is None else {names[at] for at in chosen}
         told = {**asked, "exclude_self": mine, "filter": match if match is None else [*match]}
         asked |= {"own": mine, "match": None if match is None else match.__contains__}
@@ -292,19 +331,20 @@ class Machine(RuleBasedStateMachine):
             asked["match"] = lambda name: truth(where, rows[name]) is True
         if radius is not None:
             found = self.index.search(QUERIES, radius=radius, **told)
-            check_ranges(found, self.model.ranges(QUERIES, radius, **asked), self.id_type)
+            check_ranges(found, self.model.ranges(QUERIES, radius, **asked), id_type)
         hits = self.index.search(QUERIES, k, **told)
-        if self.has_payload:
+        if self.index._state.payload is not None:
             none = dict.fromkeys(PAYLOADS[0])
             beside = [self.model.payloads.get(name, none) for name in hits.ids.reshape(-1)]
             assert hits.payload.to_pylist() == beside
-        check_hits(hits, self.model.hits(QUERIES, k, **asked), k, self.id_type)
+        check_hits(hits, self.model.hits(QUERIES, k, **asked), k, id_type)
 
     @invariant()
     def the_same_rows_are_there(self) -> None:
         assert len(self.index) == len(self.model)
         assert self.index.ids.tolist() == self.model.ids
-        if self.has_payload:
+        assert (self.index.sketch == "vectors") == self.model.waits
+        if self.has_payload and len(self.model):
             found = self.index.payload(self.index.ids).to_pylist()
             assert found == [self.model.payloads[name] for name in self.model.ids]
 
@@ -325,15 +365,17 @@ class Dying(Disk):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_is_its_model_whatever_happens(kind: str) -> None:
-    for number, (id_type, keep) in enumerate((("int64", "uint8"), ("string", True))):
-        parts = {"kind": kind, "id_type": id_type, "keep": keep}
-        parts["has_payload"] = number == 1 and find_spec("pyarrow") is not None
+    arrow = find_spec("pyarrow") is not None
+    cases = (("int64", "uint8", False), ("string", True, False), ("string", "uint8", True))
+    for number, (id_type, keep, is_created) in enumerate(cases):
+        parts = {"kind": kind, "id_type": id_type, "keep": keep, "is_created": is_created}
+        parts["has_payload"] = number > 0 and arrow
         machine = type(f"Machine{number}", (Machine,), parts)
         with no_fsync():
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=EXAMPLES // 2,
+                    max_examples=EXAMPLES // len(cases),
                     stateful_step_count=50,
                     deadline=None,
                     suppress_health_check=list(HealthCheck),

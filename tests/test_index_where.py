@@ -139,6 +139,27 @@ def test_an_empty_filter_finds_all_and_sets_are_ids(index: Index) -> None:
     assert found(index, {"lang": {"$in": []}}) == []
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        None,
+        {"year": {"$gte": 2005}},
+        "lang is null",
+        {5, 3, 80, 4000},
+        np.arange(len(LIVE)) % 3 == 0,
+        lambda ids: ids % 2 == 1,
+        {"year": -1},
+    ],
+    ids=["all", "dict", "words", "set", "mask", "function", "none"],
+)
+def test_ids_that_match_are_those_that_a_search_finds(index: Index, chosen: Any) -> None:
+    ids = index.matching(chosen)
+    found = index.search(rows(1), len(LIVE), filter=chosen).ids[0]
+    assert ids.tolist() == sorted(found[found >= 0].tolist())
+    ids[:] = 0  # a copy
+    assert index.ids.tolist() == LIVE
+
+
 def test_expressions_of_pyarrow(index: Index) -> None:
     field = pa.compute.field
     for expression, chosen in (
@@ -184,6 +205,29 @@ def test_a_mask_is_kept_for_the_same_filter(tmp_path: Path) -> None:
         found(index, {"year": year})
     kept = [one.payload._masks for one in index._state.segments if one.payload]
     assert max(map(len, kept)) <= 4
+
+
+def test_a_mask_is_kept_for_the_same_expression() -> None:
+    pa, pc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.compute")
+    index = build("flat", rows(N), payload=table(ROWS))
+    year = pc.field("year")
+    with mock.patch.object(matching, "_by_expression", wraps=matching._by_expression) as asked:
+        first = found(index, year >= 2000)
+        assert first == [at for at in range(N) if (ROWS[at]["year"] or 0) >= 2000]
+        assert found(index, pc.field("year") >= 2000) == first
+        assert asked.call_count == 1
+        # What is written the same may be another question.
+        for pattern, ignore in (("EN", True), ("EN", False)):
+            like = pc.match_substring(pc.field("lang"), pattern, ignore_case=ignore)
+            assert found(index, like) == [
+                at for at in range(N) if ignore and "en" in (ROWS[at]["lang"] or "")
+            ]
+        many = [*range(1990, 2020)]
+        for values in (many, [*many[:-1], 2025], many[::-1]):
+            assert found(index, year.isin(pa.array(values))) == [
+                at for at in range(N) if ROWS[at]["year"] in values
+            ]
+        assert asked.call_count == 6
 
 
 def test_and_and_or_of_the_same_parts_are_two_filters(index: Index) -> None:

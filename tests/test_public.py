@@ -8,13 +8,18 @@ import pytest
 
 import densehash
 
-HAS_DASK = importlib.util.find_spec("distributed") is not None
-NEEDS_DASK = ("densehash.rows.dask", "densehash.distributed")
+# Modules that cannot be imported without a package.
+NEEDED = {
+    "densehash.rows.dask": "distributed",
+    "densehash.distributed": "distributed",
+    "densehash.integrations.langchain": "langchain_core",
+    "densehash.integrations.llama_index": "llama_index",
+}
+MISSING = tuple(name for name, package in NEEDED.items() if not importlib.util.find_spec(package))
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(densehash.__path__, "densehash.")
-    if not module.name.rpartition(".")[2].startswith("_")
-    and (HAS_DASK or not module.name.startswith(NEEDS_DASK))
+    if not module.name.rpartition(".")[2].startswith("_") and not module.name.startswith(MISSING)
 )
 
 

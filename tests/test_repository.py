@@ -97,7 +97,7 @@ def numbers(version: str) -> list[int]:
     "target",
     [
         *("demo", "test", "check", "bench", "sanitize", "wheel", "test-wheel", "test-oldest"),
-        *("clean", "coverage", "mutants"),
+        *("test-export", "test-integrations", "clean", "coverage", "mutants"),
     ],
 )
 def test_the_makefile_has_its_targets(target: str) -> None:
@@ -139,6 +139,7 @@ def test_the_examples_of_the_index_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_examples_of_the_payload_run() -> None:
     pytest.importorskip("pyarrow", reason="payloads need the extra payload")
+    pytest.importorskip("dask", reason="the examples have shards, which need the extra dask")
     text = (ROOT / "docs" / "payload.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", text, re.S):

@@ -23,6 +23,7 @@ _FRAMES = (
     ("pyarrow", "Table"),
     ("pyarrow", "RecordBatch"),
 )
+_DASK = (("dask", "DataFrame"), ("dask_expr", "DataFrame"))  # columns of which workers read
 
 
 def as_plain(X: Any, name: str = "X") -> Any:
@@ -72,7 +73,7 @@ def column_of(frame: Any, column: str, name: str = "column") -> Any:
 
     Parameters
     ----------
-    frame : as :func:`is_frame` knows it
+    frame : as :func:`is_frame` knows it, or a data frame of Dask
     column : its name
     name : what errors call the name
 
@@ -84,7 +85,7 @@ def column_of(frame: Any, column: str, name: str = "column") -> Any:
     densehash.errors.InputError: column is 'embedding', but there is no data frame or Arrow table \
 that has columns: a list came
     """
-    if not is_frame(frame):
+    if not _has_columns(frame):
         raise InputError(
             f"{name} is {column!r}, but there is no data frame or Arrow table that has columns: "
             f"a {type(frame).__name__} came"
@@ -117,7 +118,7 @@ def parts_of_frame(X: Any, ids: Any, column: str | None) -> tuple[Any, Any]:
     frame = X
     if column is not None:
         X = column_of(frame, column)
-    if isinstance(ids, str) and is_frame(frame):
+    if isinstance(ids, str) and _has_columns(frame):
         name, ids = ids, column_of(frame, ids, "ids")
         if column is None:
             others = [other for other in _names_of(frame) if other != name]
@@ -131,6 +132,10 @@ def _is_a(X: Any, package: str, kind: str) -> bool:
         base.__name__ == kind and str(base.__module__).partition(".")[0] == package
         for base in type(X).__mro__
     )
+
+
+def _has_columns(X: Any) -> bool:
+    return any(_is_a(X, package, kind) for package, kind in (*_FRAMES, *_DASK))
 
 
 def _is_arrow(frame: Any) -> bool:
@@ -168,7 +173,7 @@ def _of_frame(frame: Any, name: str) -> Any:
         raise InputError(
             f"{name} is a {type(frame).__name__} with vectors in {_listed(vectors)}: pass that "
             f"column, {name}[{vectors[0]!r}], or name it, column={vectors[0]!r}, where an index is "
-            "built or changed"
+            "built, changed or searched"
         )
     if not _is_arrow(frame):
         return frame

@@ -14,7 +14,14 @@ from densehash.errors import FileError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["column_of_ids", "columns_said", "ids_of_rows", "parse_ids", "read_ids"]
+__all__ = [
+    "column_of_ids",
+    "columns_said",
+    "ids_of_rows",
+    "parse_ids",
+    "read_ids",
+    "vectors_kept",
+]
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of an index.")]
 Key = Annotated[
@@ -33,6 +40,42 @@ Bits = Annotated[int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 w
 Metric = Annotated[
     str | None, typer.Option(help="l2, cosine or ip (inner product); the index's own without it.")
 ]
+OwnMetric = Annotated[str, typer.Option("--metric", help="l2, cosine or ip (inner product).")]
+Sketch = Annotated[
+    str,
+    typer.Option(
+        help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
+        "where a hasher is named."
+    ),
+]
+Kind = Annotated[
+    str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
+]
+KeepVectors = Annotated[
+    str,
+    typer.Option(
+        help="For exact re-ranking: in their own type, as float32, float16, uint8 or int8, "
+        "or not at all: no."
+    ),
+]
+Groups = Annotated[int | None, typer.Option(help="How many groups, of the kind grouped.")]
+GroupsARow = Annotated[
+    int | None,
+    typer.Option(
+        "--groups-a-row", help="Of signs in groups: in how many a row lies, 1 (default) or 2."
+    ),
+]
+Tables = Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")]
+Seed = Annotated[int, typer.Option(help="Draws the planes and the groups.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an index that is there already.")]
+PayloadOf = Annotated[
+    str | None,
+    typer.Option(
+        "--payload",
+        help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
+        "Parquet, Arrow, Feather, CSV, TSV and JSON lines.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(help="How many threads; one for each CPU without it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 
@@ -44,6 +87,12 @@ IdsOfRows = Annotated[
         "are numbers where all are, and strings otherwise.",
     ),
 ]
+
+_KEEP: dict[str, bool | str] = {
+    "own": True,
+    **{name: name for name in ("float32", "float16", "uint8", "int8")},
+    "no": False,
+}
 
 Ids: TypeAlias = "NDArray[Any] | list[str]"
 
@@ -122,6 +171,14 @@ def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> I
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values)
+
+
+def vectors_kept(said: str) -> bool | str:
+    """What ``--keep-vectors`` says, as :meth:`densehash.Index.build` takes it."""
+    from densehash.checks import check_choice  # noqa: PLC0415  `densehash --help` does without
+
+    check_choice(said, "--keep-vectors", tuple(_KEEP))
+    return _KEEP[said]
 
 
 def columns_said(said: str, option: str) -> list[str] | None:

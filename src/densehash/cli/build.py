@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,26 +17,35 @@ from densehash.cli.app import app, examples
 from densehash.cli.arguments import (
     AsJson,
     Bits,
+    Force,
+    Groups,
+    GroupsARow,
     IdsOfRows,
+    KeepVectors,
     Key,
+    Kind,
     Method,
+    OwnMetric,
+    PayloadOf,
+    Seed,
+    Sketch,
+    Tables,
     column_of_ids,
     columns_said,
     ids_of_rows,
+    vectors_kept,
 )
 from densehash.cli.cluster import LocalCluster, Scheduler, workers
 from densehash.cli.info import describe, in_words
 from densehash.cli.text import facts
 from densehash.errors import InputError
 
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
+
 __all__: list[str] = []
 
 _SHARD_BYTES, _SHARDS_A_THREAD = 2**27, 2
-_KEEP: dict[str, bool | str] = {
-    "own": True,
-    **{name: name for name in ("float32", "float16", "uint8", "int8")},
-    "no": False,
-}
 
 
 @app.command(
@@ -47,50 +56,37 @@ _KEEP: dict[str, bool | str] = {
         "densehash build rows.parquet -o photos.dh --column embedding --ids id",
         "densehash build vectors.npy -o photos.dh --keep-vectors no",
         "densehash build texts.parquet -o texts.dh --key embedding --payload title,year",
+        "densehash build rows.csv -o rows.dh --column vec --ids id --payload lang,year",
         "densehash build vectors.npy -o photos.dh --kind grouped --keep-vectors float16 --force",
+        "densehash build codes.npy -o codes.dh --codes --kind grouped",
         "densehash build big.npy -o /shared/photos --scheduler tcp://10.0.0.1:8786",
     ),
 )
 def _build(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the index.")],
-    sketch: Annotated[
-        str,
-        typer.Option(
-            help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
-            "where a hasher is named."
-        ),
-    ] = "auto",
+    sketch: Sketch = "auto",
     hasher: Method = "auto",
     bits: Bits = None,
-    kind: Annotated[
-        str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
-    ] = "auto",
-    metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
+    kind: Kind = "auto",
+    metric: OwnMetric = "l2",
     ids: IdsOfRows = None,
     key: Key = None,
-    payload: Annotated[
-        str | None,
+    payload: PayloadOf = None,
+    keep_vectors: KeepVectors = "own",
+    groups: Groups = None,
+    groups_a_row: GroupsARow = None,
+    tables: Tables = None,
+    seed: Seed = 0,
+    codes: Annotated[
+        bool,
         typer.Option(
-            help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
-            "Parquet, Arrow and Feather files."
+            "--codes",
+            help="The file has ready-made codes, packed bits as uint8 or fixed-size binary; "
+            "--hasher may name the folder of the hasher that made them.",
         ),
-    ] = None,
-    keep_vectors: Annotated[
-        str,
-        typer.Option(
-            help="For exact re-ranking: in their own type, as float32, float16, uint8 or int8, "
-            "or not at all: no."
-        ),
-    ] = "own",
-    groups: Annotated[
-        int | None, typer.Option(help="How many groups, of the kind grouped.")
-    ] = None,
-    tables: Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the planes and the groups.")] = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an index that is there already.")
     ] = False,
+    force: Force = False,
     scheduler: Scheduler = None,
     local_cluster: LocalCluster = None,
     shard_rows: Annotated[
@@ -105,31 +101,55 @@ def _build(
     appears when it is whole. One that is replaced stays as it is until then: whoever searches it
     sees the old one or the new one.
 
+    With --codes, codes of rows, made elsewhere or by densehash encode, are searched by Hamming
+    distance, and so are codes that densehash add brings. Queries are codes, too; or vectors, where
+    --hasher names the folder of a hasher. --bits is for codes that end in padding.
+
     With --scheduler or --local-cluster, workers make an index in shards, each an index folder in
     -o, which must lie on storage that all of them reach under the same path, as must the file.
     """
     from densehash import distributed
-    from densehash.checks import check_choice
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
     from densehash.datasets.arrow import read_table
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 
-    check_choice(keep_vectors, "--keep-vectors", tuple(_KEEP))
+    kept = vectors_kept(keep_vectors)
     alone = scheduler is None and local_cluster is None
     if alone and shard_rows is not None:
         raise InputError("--shard-rows is for --scheduler and --local-cluster")
-    if not alone and payload is not None:
-        raise InputError("--payload: not of an index in shards")
     check_folder_place(out, INDEX if alone else SHARDS, force=force)
     column = column_of_ids(ids, vectors)
     opened = open_vectors(vectors, key=key, ids=column)
     names = ids_of_rows(ids, vectors)
     beside = {}
     if payload is not None:
-        beside["payload"] = read_table(vectors, columns_said(payload, "--payload"), key=key)
+        wanted = columns_said(payload, "--payload")
+        beside["payload"] = read_table(vectors, wanted, key=key, ids=column)
     begun = time.perf_counter()
+    if codes:
+        options = (scheduler, local_cluster, payload, sketch, metric, keep_vectors)
+        if options != (None, None, None, "auto", "l2", "own"):
+            raise InputError(
+                "--codes goes with --hasher, --bits, --kind, --groups, --tables, --ids and --seed "
+                "alone: codes have no vectors, and are compared by Hamming distance"
+            )
+        chosen: Any = kind  # which the index checks
+        index = Index.from_codes(
+            opened,
+            ids=names,
+            hasher=None if hasher == "auto" else _hasher_in(hasher),
+            n_bits=bits,
+            kind=chosen,
+            n_groups=groups,
+            n_tables=tables,
+            random_state=seed,
+            path=out,
+            verbose=1,
+        )
+        _say_built(describe(index), out, time.perf_counter() - begun, as_json=as_json)
+        return
     with workers(scheduler, local_cluster) as told:
         build: Callable[..., Any] = Index.build
         X: Any = opened
@@ -155,19 +175,33 @@ def _build(
             n_bits=bits,
             kind=kind,
             metric=metric,
-            keep_vectors=_KEEP[keep_vectors],
+            keep_vectors=kept,
             n_groups=groups,
+            groups_a_row=groups_a_row,
             n_tables=tables,
             random_state=seed,
             verbose=1 if told is None else told.verbose,
         )
         seconds = time.perf_counter() - begun
         about = describe(index)
+    _say_built(about, out, seconds, as_json=as_json)
+
+
+def _hasher_in(folder: str) -> Hasher:
+    """The hasher that made codes."""
+    from densehash.cli.encoding import open_hasher
+
+    if not Path(folder).is_dir():
+        raise InputError(f"--hasher must be the folder of a hasher with --codes, got {folder!r}")
+    return open_hasher(Path(folder))[0]
+
+
+def _say_built(about: dict[str, Any], out: Path, seconds: float, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**about, "seconds": seconds}, indent=2))
         return
     said = {"rows", "kind", "sketch", "reason", "hasher", "ids", "vectors"}
-    said |= {"payload"} if payload is not None else set()
+    said |= {"payload"} if about["payload"] is not None else set()
     said |= {"recall", "bytes a row", "bytes on disk"}
     built = [(name, value) for name, value in in_words(about) if name in said]
     facts([("index", str(out)), *built, ("seconds", f"{seconds:,.1f}")])

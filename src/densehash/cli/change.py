@@ -21,6 +21,7 @@ from densehash.cli.arguments import (
     IndexPath,
     Key,
     column_of_ids,
+    columns_said,
     ids_of_rows,
     parse_ids,
     read_ids,
@@ -33,11 +34,22 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+FirstPayload = Annotated[
+    str | None,
+    typer.Option(
+        "--payload",
+        help="Of the first rows of an index that was created empty: columns of the file to keep "
+        "beside its vectors, separated by commas, or all.",
+    ),
+]
+
 
 @app.command(
     "add",
     epilog=examples(
-        "densehash add photos.dh more.npy", "densehash add photos.dh more.npy --ids ids.txt --json"
+        "densehash add photos.dh more.npy",
+        "densehash add photos.dh more.npy --ids ids.txt --json",
+        "densehash add texts.dh first.parquet --column embedding --ids id --payload title,year",
     ),
 )
 def _add(
@@ -45,6 +57,7 @@ def _add(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     ids: IdsOfRows = None,
     key: Key = None,
+    payload: FirstPayload = None,
     as_json: AsJson = False,
 ) -> None:
     """Add the vectors of a file to an index; an id that is there already is a mistake.
@@ -58,14 +71,14 @@ def _add(
     opened = Index.open(index)
     names = ids_of_rows(ids, vectors, opened.info()["ids"])
     X = open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
-    payload = _payload_of(opened, vectors, key)
-    added = opened.add(X, ids=names, payload=payload, verbose=1)
+    beside = _payload_of(opened, vectors, key, payload, ids)
+    added = opened.add(X, ids=names, payload=beside, verbose=1)
     if as_json:
         answer = {"added": len(added), "ids": added.tolist(), "rows": len(opened)}
         typer.echo(json.dumps(answer))
         return
     named = f", with ids {added[0]} to {added[-1]}" if names is None else ""
-    say(f"added {_rows(len(added))}{named}; there are {len(opened):,} now")
+    say(f"added {_rows(len(added))}{named}; there are {len(opened):,} now{_until(opened)}")
 
 
 @app.command("update", epilog=examples("densehash update photos.dh new.npy --ids ids.txt"))
@@ -78,14 +91,18 @@ def _update(
 ) -> None:
     """Replace vectors of an index by those of a file; an id that is not there is a mistake.
 
-    Where the index has a payload, and the file columns, these are replaced, too.
+    Where the index has a payload, and the file its columns, these are replaced, too; rows of a file
+    that has none of them keep theirs.
     """
-    from densehash.datasets.arrow import has_columns
+    from densehash.datasets import column_names
     from densehash.index import Index
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    payload = _payload_of(opened, vectors, key) if has_columns(vectors) else None  # as it was
+    columns = set(opened.info()["payload"] or ())
+    payload = None  # as it was
+    if columns & set(column_names(vectors)):
+        payload = _payload_of(opened, vectors, key)
     opened.update(names, X, payload=payload, verbose=1)
     if as_json:
         typer.echo(json.dumps({"updated": len(names), "rows": len(opened)}))
@@ -105,6 +122,7 @@ def _upsert(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     ids: IdsOfRows = None,
     key: Key = None,
+    payload: FirstPayload = None,
     as_json: AsJson = False,
 ) -> None:
     """Replace the vectors of ids that an index has, and add the others, in one change."""
@@ -112,12 +130,13 @@ def _upsert(
 
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
-    payload = _payload_of(opened, vectors, key)
-    added, updated = opened.upsert(names, X, payload=payload, verbose=1)
+    beside = _payload_of(opened, vectors, key, payload, ids)
+    added, updated = opened.upsert(names, X, payload=beside, verbose=1)
     if as_json:
         typer.echo(json.dumps({"added": added, "updated": updated, "rows": len(opened)}))
     else:
-        say(f"added {_rows(added)}, updated {_rows(updated)}; there are {len(opened):,} now")
+        now = f"there are {len(opened):,} now{_until(opened)}"
+        say(f"added {_rows(added)}, updated {_rows(updated)}; {now}")
 
 
 @app.command(
@@ -179,12 +198,36 @@ def _named_rows(index: Index, ids: str | None, vectors: Path, key: str | None) -
     return names, open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
 
 
-def _payload_of(index: Index, vectors: Path, key: str | None) -> Any:
+def _payload_of(
+    index: Index,
+    vectors: Path,
+    key: str | None,
+    said: str | None = None,
+    ids: str | None = None,
+) -> Any:
     """What the index keeps of the columns of a file; None where it keeps nothing."""
     from densehash.datasets.arrow import read_table
 
-    columns = index.info()["payload"]
-    return None if columns is None else read_table(vectors, list(columns), key=key)
+    about = index.info()
+    if said is not None:
+        if about["ids"] is not None:
+            there = ", ".join(about["payload"] or ()) or "none"
+            raise InputError(
+                f"--payload is for the first rows of an index: this one has rows, with {there}"
+            )
+        wanted = columns_said(said, "--payload")
+        return read_table(vectors, wanted, key=key, ids=column_of_ids(ids, vectors))
+    columns = about["payload"]
+    if columns is None:
+        return None
+    texts = [name for name, kind in columns.items() if kind == "string"]
+    return read_table(vectors, list(columns), key=key, texts=texts)
+
+
+def _until(index: Index) -> str:
+    """When it learns, where it has not."""
+    learn_at = index.info().get("learn_at")
+    return "" if learn_at is None else f", all of them compared until there are {learn_at:,}"
 
 
 def _sizes(index: Index) -> dict[str, int]:

@@ -4,6 +4,7 @@ from densehash.cli import (  # noqa: F401
     build,
     change,
     compare,
+    create,
     demo,
     encode,
     export,

@@ -42,13 +42,13 @@ def _export(
 ) -> None:
     """Write the codes, ids and payload of an index for another system, by rising ids.
 
-    The index is one of codes (build --sketch codes). What was written, and how the other system is
-    asked, is printed. docs/export.md has an example of each.
+    The index is one of codes (build --sketch codes), in shards or not. What was written, and how
+    the other system is asked, is printed. docs/export.md has an example of each.
     """
+    from densehash.cli.opening import open_index
     from densehash.export import TARGETS, export
-    from densehash.index import Index
 
-    done = export(Index.open(index), to, out, vectors=vectors, force=force)
+    done = export(open_index(index), to, out, vectors=vectors, force=force)
     if as_json:
         paths = [str(path) for path in done.paths]
         typer.echo(json.dumps({"rows": done.n_rows, "paths": paths, "query": done.query}, indent=2))

@@ -99,7 +99,7 @@ def payload_shown(
     index: Index | ShardedIndex, found: Hits | Ranges, columns: list[str] | None
 ) -> Shown:
     """The payload of what was found, as JSON has it."""
-    if columns is None or not isinstance(index, Index):  # shards have none
+    if columns is None:
         return None
     ids = found.ids.reshape(-1)
     table = index.payload(ids[~_missing(ids)].tolist()).select(columns)

@@ -109,8 +109,8 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
         "hasher": lambda: f"{about['hasher']}, {about['bits']} bits",
         "parameters": lambda: ", ".join(f"{n}={v}" for n, v in about["parameters"].items()),
         "metric": lambda: about["metric"],
-        "ids": lambda: about["ids"],
-        "vectors": lambda: about["vectors"] or "not kept",
+        "ids": lambda: about["ids"] or "as the first rows have them",
+        "vectors": lambda: about["vectors"] or ("not kept" if about["ids"] else "none yet"),
         "payload": lambda: _columns(about["payload"]),
         "bytes_a_row": lambda: _bytes_a_row(about),
         "bytes_on_disk": lambda: f"{about['bytes_on_disk']:,}",
@@ -128,6 +128,8 @@ def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sketch(about: dict[str, Any]) -> str:
+    if "learn_at" in about:
+        return f"none: every row is compared until there are {about['learn_at']:,} to learn from"
     words = {"codes": "codes", "bits": f"{about['bits']} ready-made bits"}
     return words.get(about["sketch"], f"{about['sketch']} of {about['bits']} bits")
 

@@ -152,7 +152,7 @@ def _search(
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):
         found = search_blocks(search, Q, queries)
-    beside = payload_shown(opened, found, columns)
+        beside = payload_shown(opened, found, columns)
     if missing:
         typer.echo(f"left out: {', '.join(sorted(missing))}", err=True)
     if out is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +30,7 @@ from densehash.datasets.reading import (
     reason,
 )
 from densehash.datasets.tables import NUMBER, place_of, vector_places
+from densehash.datasets.typed import TEXTS, text_table
 from densehash.datasets.writing import blocks, check_key, stored_type
 from densehash.disk import replacing
 from densehash.errors import DensehashError, FileError, InputError
@@ -40,7 +41,6 @@ __all__ = [
     "PieceRows",
     "arrow_blocks",
     "arrow_names",
-    "has_columns",
     "n_parquet_rows",
     "open_arrow",
     "open_parquet",
@@ -53,6 +53,7 @@ __all__ = [
     "write_parquet",
 ]
 
+_SUFFIXES = (".parquet", ".arrow", ".feather")
 _KEPT = 2  # pieces; several threads cross the border between two of them back and forth
 _LONGEST = 2**31 - 1
 _CODES_AT_ONCE = 1 << 16
@@ -417,25 +418,23 @@ def open_arrow(path: Path, key: str | None = None, ids: str | None = None) -> Ar
     return ArrowRows(path, key, ids)
 
 
-def has_columns(path: Path) -> bool:
-    """Whether a file may have columns beside its vectors, which :func:`read_table` reads.
-
-    Examples
-    --------
-    >>> has_columns(Path("a.parquet")), has_columns(Path("a.npy"))
-    (True, False)
-    """
-    return path.is_dir() or path.suffix.lower() in (".parquet", ".arrow", ".feather")
-
-
-def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = None) -> Any:
-    """Columns of a Parquet or Arrow file, or of a folder of Parquet files, beside its vectors.
+def read_table(
+    path: Path,
+    names: Sequence[str] | None,
+    *,
+    key: str | None = None,
+    ids: str | None = None,
+    texts: Collection[str] = (),
+) -> Any:
+    """Columns of a file, or of a folder of Parquet files, beside its vectors.
 
     Parameters
     ----------
     path : the file, or the folder
     names : of the columns; None takes all but that of the vectors
     key : name of the column of vectors; None is the only one that can be vectors
+    ids : name of the column of ids, which is no part of vectors
+    texts : as in :func:`~densehash.datasets.typed.text_table`
 
     Returns
     -------
@@ -447,17 +446,20 @@ def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = Non
     Traceback (most recent call last):
         ...
     densehash.errors.InputError: base.npy has no columns beside its vectors: only .parquet, \
-.arrow and .feather files have
+.arrow, .feather, .csv, .tsv, .jsonl and .ndjson files have
     """
     pa = import_extra("pyarrow", "payload")
     if path.is_dir():
-        tables = [read_table(file, names, key=key) for file in parquet_files(path)]
+        tables = [read_table(file, names, key=key, ids=ids) for file in parquet_files(path)]
         with _reading(path):
             return pa.concat_tables(tables)
     suffix = path.suffix.lower()
-    if not has_columns(path):
+    if suffix in TEXTS:
+        return text_table(path, names, key=key, ids=ids, texts=texts)
+    if suffix not in _SUFFIXES:
+        *others, last = *_SUFFIXES, *TEXTS
         raise InputError(
-            f"{path} has no columns beside its vectors: only .parquet, .arrow and .feather files "
+            f"{path} has no columns beside its vectors: only {', '.join(others)} and {last} files "
             "have"
         )
     with _reading(path):
@@ -468,7 +470,7 @@ def read_table(path: Path, names: Sequence[str] | None, *, key: str | None = Non
             opened = _mapped(pa, path, streamed=_is_stream(path))
             schema, read = opened.schema, lambda columns: opened.read_all().select(columns)
         if names is None:
-            vectors = _choose(pa, path, key, list(schema))
+            vectors = _choose(pa, path, key, list(schema), ids)
             names = [name for at, name in enumerate(schema.names) if at not in vectors]
         for name in names:
             if schema.names.count(name) != 1:

@@ -23,13 +23,14 @@ from densehash.datasets.tables import (
     column_blocks,
     kind_of,
     lines_of,
+    names_beside,
     open_text,
     wrong_line,
 )
 from densehash.errors import FileError
 from densehash.locks import new_lock
 
-__all__ = ["delimited_blocks", "delimited_names", "open_delimited"]
+__all__ = ["delimited_beside", "delimited_blocks", "delimited_names", "open_delimited"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST_FIELD = 1 << 24
@@ -108,6 +109,20 @@ def delimited_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[An
     """
     with _LONG_FIELDS:
         yield from column_blocks(path, names, _table)
+
+
+def delimited_beside(path: Path, key: str | None = None, ids: str | None = None) -> list[str]:
+    """Names of the columns that are no part of vectors; parameters as in :func:`open_delimited`.
+
+    Examples
+    --------
+    >>> delimited_beside(Path("no-such-file.csv"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.csv does not exist
+    """
+    with _LONG_FIELDS:
+        return names_beside(path, key, ids, _table)
 
 
 def _table(path: Path) -> TextTable:

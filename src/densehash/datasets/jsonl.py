@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.datasets.tables import TextTable, column_blocks, lines_of, open_text, wrong_line
+from densehash.datasets.tables import (
+    TextTable,
+    column_blocks,
+    lines_of,
+    names_beside,
+    open_text,
+    wrong_line,
+)
 from densehash.errors import FileError
 
-__all__ = ["jsonl_blocks", "jsonl_names", "open_jsonl"]
+__all__ = ["jsonl_beside", "jsonl_blocks", "jsonl_names", "open_jsonl"]
 
 
 def open_jsonl(path: Path, key: str | None = None, ids: str | None = None) -> NDArray[np.float64]:
@@ -62,6 +69,19 @@ def jsonl_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[Any]]]
     densehash.errors.FileError: no-such-file.jsonl does not exist
     """
     yield from column_blocks(path, names, _table)
+
+
+def jsonl_beside(path: Path, key: str | None = None, ids: str | None = None) -> list[str]:
+    """Names in the first object that are no part of vectors; parameters as in :func:`open_jsonl`.
+
+    Examples
+    --------
+    >>> jsonl_beside(Path("no-such-file.jsonl"))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: no-such-file.jsonl does not exist
+    """
+    return names_beside(path, key, ids, _table)
 
 
 def _table(path: Path) -> TextTable:

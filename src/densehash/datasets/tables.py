@@ -26,6 +26,7 @@ __all__ = [
     "column_blocks",
     "kind_of",
     "lines_of",
+    "names_beside",
     "open_text",
     "place_of",
     "vector_places",
@@ -267,6 +268,24 @@ def column_blocks(path: Path, names: Sequence[str], opened: Open) -> Iterator[di
             block = []
     if block:
         yield dict(zip(names, map(list, zip(*block, strict=True)), strict=True))
+
+
+def names_beside(path: Path, key: str | None, ids: str | None, opened: Open) -> list[str]:
+    """Names of the columns that are no part of vectors; one without a name is passed over.
+
+    The parameters are those of :func:`open_text`.
+
+    Examples
+    --------
+    >>> def opened(path):
+    ...     return TextTable(["id", "v"], iter([(2, ["a", "[1]"])]))
+    >>> names_beside(Path("a.csv"), None, None, opened)
+    ['id']
+    """
+    names, rows = opened(path)
+    _, cells = _first(path, rows)
+    places = vector_places(path, key, names, [kind_of(cell) for cell in cells], ids)
+    return [name for at, name in enumerate(names) if name and at not in places]
 
 
 def _first(path: Path, rows: Iterator[tuple[int, list[Any]]]) -> tuple[int, list[Any]]:

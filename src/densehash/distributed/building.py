@@ -16,7 +16,7 @@ from numpy.random import RandomState
 
 from densehash.checks import check_choice, check_threads
 from densehash.disk import is_there, writing
-from densehash.distributed.chunks import Chunks, IdChunks, as_ids
+from densehash.distributed.chunks import Chunks, IdChunks, PayloadChunks, as_ids, as_payload
 from densehash.distributed.doubles import double_id
 from densehash.distributed.shards import (
     Home,
@@ -58,6 +58,7 @@ def learnt(
     n_tables: int | None,
     random_state: int | RandomState | None,
     verbose: int,
+    groups_a_row: int | None = None,
 ) -> State:
     """What all shards have in common: an index of no rows.
 
@@ -87,6 +88,7 @@ def learnt(
         random_state=random_state,
         verbose=verbose,
         most_groups=chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP,
+        groups_a_row=groups_a_row,
     )
 
 
@@ -95,6 +97,7 @@ def write_shards(
     state: State,
     chunks: Chunks,
     ids: IdChunks,
+    payload: PayloadChunks,
     *,
     old: list[Seen],
     verbose: int,
@@ -105,7 +108,7 @@ def write_shards(
     ----------
     home : where they go
     state : what they have in common
-    chunks, ids : the rows
+    chunks, ids, payload : the rows
     old : other shards of the index, whose ids must differ from these
     verbose : 1 shows Dask's bar
 
@@ -126,8 +129,9 @@ def write_shards(
     >>> chunks = Chunks(np.ones((5, 8)))
     >>> with TemporaryDirectory() as folder:
     ...     home = Home(Path(folder), marks_of(state))
-    ...     ids = IdChunks(None, chunks)
-    ...     new = write_shards(home, replace(state, segments=()), chunks, ids, old=[], verbose=0)
+    ...     ids, payload = IdChunks(None, chunks), PayloadChunks(None, chunks)
+    ...     empty = replace(state, segments=())
+    ...     new = write_shards(home, empty, chunks, ids, payload, old=[], verbose=0)
     >>> [one.n_rows for one in new]
     [5]
     """
@@ -135,7 +139,7 @@ def write_shards(
     empty = delayed(state, pure=False, traverse=False)
     write = delayed(_written, pure=False)
     tasks = [
-        write(home, empty, new_name(), part, values, ids.of(part.number))
+        write(home, empty, new_name(), part, values, ids.of(part.number), payload.of(part.number))
         for values, part in chunks.filled
     ]
     with chunks.at_home(), _waited_for():
@@ -172,7 +176,9 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 # --- on a worker ----------------------------------------------------------------------------
 
 
-def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: Any) -> Seen:
+def _written(
+    home: Home, state: State, name: str, part: Part, values: Any, ids: Any, payload: Any = None
+) -> Seen:
     if not _is_there(home, name):  # or an earlier try has written it
         rows = part.check(values)
         # Looked at here, where the number of the first bad row is known.
@@ -182,7 +188,8 @@ def _written(home: Home, state: State, name: str, part: Part, values: Any, ids: 
             if type_of(names) != state.id_type:
                 raise InputError(f"ids are of type {type_of(names)}, expected {state.id_type}")
             check_new(names, len(rows))
-            whole = with_rows(state, rows, names)
+            beside = as_payload(payload, len(rows), state.payload)
+            whole = with_rows(state, rows, names, payload=beside)
         place_shard(home, name, Index(whole))
     return _must_see(home, name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,14 +16,17 @@ from numpy.typing import NDArray
 from densehash.checks import check_vectors
 from densehash.errors import InputError
 from densehash.index.building import as_hashed
+from densehash.index.columns import NUMBERS, Columns
+from densehash.index.given import kinds_of, nulls_only, payload_rows
 from densehash.index.ids import IdType, check_ids, type_of
 from densehash.index.lengths import unit
+from densehash.index.payload import PayloadRows
 from densehash.rows import is_dask
 from densehash.rows.dask import DaskRows, Part, compute
 from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
-__all__ = ["Chunks", "IdChunks", "as_ids"]
+__all__ = ["Chunks", "IdChunks", "PayloadChunks", "as_ids", "as_payload"]
 
 
 class Chunks:
@@ -133,7 +137,9 @@ class IdChunks:
             limits = itertools.pairwise(first + start for start in starts)
             self._parts = [range(*pair) for pair in limits]  # made into arrays by the workers
         elif is_dask(ids):
-            self._parts = _dask_ids(ids, chunks)
+            if ids.ndim != 1:
+                raise InputError(f"ids must have one dimension, got shape {ids.shape}")
+            self._parts = _dask_parts(ids, chunks, "ids")
             self.id_type = compute(delayed(_type_of, pure=False)(self._parts[_first(chunks)]))
         else:
             names = check_ids(ids)
@@ -166,6 +172,101 @@ def as_ids(values: Any) -> NDArray[Any]:
     return check_ids(values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values))
 
 
+class PayloadChunks:
+    """The payload of rows, chunk by chunk.
+
+    Parameters
+    ----------
+    payload : a data frame of Dask with the chunks of the rows; what
+        :func:`densehash.index.given.payload_rows` takes, of all rows; or None
+    chunks : of the rows
+    columns : those of the index that the rows are for; None takes those that come
+
+    Attributes
+    ----------
+    columns : names and types; None where there is no payload
+
+    Examples
+    --------
+    >>> chunks = Chunks(da.ones((5, 2), chunks=((3, 2), 2)))
+    >>> rows = PayloadChunks([{"year": 2000 + i} for i in range(5)], chunks)
+    >>> rows.columns, as_payload(rows.of(1), 2, rows.columns).table().to_pydict()
+    ((('year', 'int64'),), {'year': [2003, 2004]})
+    """
+
+    def __init__(self, payload: Any, chunks: Chunks, columns: Columns | None = None) -> None:
+        self.columns = columns
+        self._parts: list[Any] = [None] * len(chunks.lengths)
+        if payload is None:
+            return
+        if not is_dask(payload):
+            rows = payload_rows(payload, chunks.n_rows, columns)
+            self.columns = rows.columns
+            starts = [0, *itertools.accumulate(chunks.lengths)]
+            self._parts = [rows.part(*pair) for pair in itertools.pairwise(starts)]
+            return
+        if payload.ndim != 2 or isinstance(payload, da.Array):
+            raise InputError(
+                f"payload must be a data frame of Dask, got a {type(payload).__name__}"
+            )
+        self._parts = _dask_parts(payload, chunks, "payload")
+        if columns is None:
+            kinds = delayed(kinds_of, pure=False)
+            self.columns = _common(compute([kinds(part) for part in self._parts]))
+
+    def of(self, number: int) -> Any:
+        """The payload of the chunk of a number: what :func:`as_payload` takes, or delayed."""
+        return self._parts[number]
+
+
+def as_payload(values: Any, n_rows: int, columns: Columns | None) -> PayloadRows | None:
+    """A chunk of a payload as it is kept.
+
+    Parameters
+    ----------
+    values : a data frame, rows that are kept so already, or None
+    n_rows : how many it must have
+    columns : names and types that it must have
+
+    Examples
+    --------
+    >>> as_payload(None, 2, None) is None
+    True
+    """
+    if values is None or isinstance(values, PayloadRows):
+        return values
+    return payload_rows(values, n_rows, columns)
+
+
+def _common(found: Sequence[Sequence[tuple[str, str | None]]]) -> Columns:
+    """Columns that take the values of all chunks; in some of them there may be nulls only."""
+    names = [name for name, _ in found[0]]
+    kinds: dict[str, str | None] = dict.fromkeys(names)
+    for number, chunk in enumerate(found):
+        if [name for name, _ in chunk] != names:
+            raise InputError(
+                f"chunks of the payload must have the same columns: chunk 0 has "
+                f"{', '.join(names)}, chunk {number} has {', '.join(name for name, _ in chunk)}"
+            )
+        for name, kind in chunk:
+            known = kinds[name]
+            if known is None or kind is None:
+                kinds[name] = known or kind
+            elif known in NUMBERS and kind in NUMBERS:  # pandas has floats where there are nulls
+                kinds[name] = str(np.result_type(known, kind))
+            elif known != kind:
+                raise InputError(
+                    f"column {name!r} of the payload must be of one type: it is {known} in chunks "
+                    f"before number {number}, which has {kind}"
+                )
+    columns = []
+    for name, kind in kinds.items():
+        if kind is None:
+            raise nulls_only(name)
+        columns.append((name, kind))
+    return tuple(columns)
+
+
 class _Reader:
     """Reads rows that are here; what Dask calls."""
 
@@ -176,14 +277,14 @@ class _Reader:
         return np.asarray(self._rows[start:stop])
 
 
-def _dask_ids(ids: Any, chunks: Chunks) -> list[Any]:
-    if ids.ndim != 1:
-        raise InputError(f"ids must have one dimension, got shape {ids.shape}")
-    parts = list(np.ravel(ids.to_delayed()))
-    lengths = ids.chunks[0] if isinstance(ids, da.Array) else [np.nan] * len(parts)
+def _dask_parts(values: Any, chunks: Chunks, name: str) -> list[Any]:
+    """Chunks of ids, or of a payload, which must be as long as those of the rows."""
+    parts = list(np.ravel(values.to_delayed()))
+    lengths = values.chunks[0] if isinstance(values, da.Array) else [np.nan] * len(parts)
     if len(parts) != len(chunks.lengths):
         raise InputError(
-            f"ids must have the chunks of X, got {len(parts)} chunks, X has {len(chunks.lengths)}"
+            f"{name} must have the chunks of X, got {len(parts)} chunks, X has "
+            f"{len(chunks.lengths)}"
         )
     count = delayed(len, pure=False)
     unknown = [at for at, length in enumerate(lengths) if np.isnan(length)]
@@ -192,7 +293,8 @@ def _dask_ids(ids: Any, chunks: Chunks) -> list[Any]:
         found = counted.get(at, lengths[at])
         if found != wanted:
             raise InputError(
-                f"ids must have the chunks of X, got {found} ids in chunk {at}, X has {wanted} rows"
+                f"{name} must have the chunks of X, got {found} "
+                f"{'ids' if name == 'ids' else 'rows'} in chunk {at}, X has {wanted} rows"
             )
     return parts
 

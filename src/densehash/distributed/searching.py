@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from densehash.distributed.shards import Home, Opened, open_shard
 from densehash.errors import FileError
-from densehash.index.filters import Filter, allowed_rows
+from densehash.index.filters import AnyFilter, allowed_rows, is_of_columns
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Found, Ranked, first_of, up_to
 from densehash.index.question import Question, Reach, Request
@@ -35,6 +35,7 @@ __all__ = [
     "answer_of",
     "at_worker",
     "n_workers",
+    "shards_of_workers",
     "workers_for",
 ]
 
@@ -50,7 +51,7 @@ class Search(NamedTuple):
     k : how many neighbours
     n_candidates : how many of all candidates are re-ranked, at least k
     rerank : "exact", "asymmetric" or None
-    filter : ids, or a function, or None
+    filter : ids, a function, what columns must be, or None
     everywhere : whether all rows are looked at, whatever the kind
     distance_type : of the distances of candidates, which the sketch says
     reach : how far a sketch that estimates distances looks
@@ -62,12 +63,17 @@ class Search(NamedTuple):
     k: int
     n_candidates: int
     rerank: str | None
-    filter: Filter | None
+    filter: AnyFilter | None
     everywhere: bool = False
     distance_type: type[np.generic] = np.int32
     reach: Reach | None = None
     radius: float | None = None
     equal: bool = False
+
+    @property
+    def by_payload(self) -> bool:
+        """Whether shards look into their payloads."""
+        return is_of_columns(self.filter)
 
 
 class Asked:
@@ -195,7 +201,8 @@ def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
 
 def _looked_up(search: Search, asked: Asked, name: str) -> _Looked:
     try:
-        return _candidates(search, asked, name, open_shard(search.home, name))
+        shard = open_shard(search.home, name, payload=search.by_payload)
+        return _candidates(search, asked, name, shard)
     except FileError as error:
         return _Looked(_nothing(search, asked, search.distance_type), None, Look(name, str(error)))
 
@@ -309,6 +316,20 @@ def workers_for(n_shards: int) -> list[str | None]:
     threads = {} if client is None else client.nthreads()
     slots = [worker for worker, n in sorted(threads.items()) for _ in range(n)]
     return [slots[at * len(slots) // n_shards] if slots else None for at in range(n_shards)]
+
+
+def shards_of_workers(names: Sequence[str]) -> dict[str | None, list[str]]:
+    """For each worker the shards that it reads; None is this process, where there is no cluster.
+
+    Examples
+    --------
+    >>> shards_of_workers(["shard-0", "shard-1"])
+    {None: ['shard-0', 'shard-1']}
+    """
+    found: dict[str | None, list[str]] = {}
+    for name, worker in zip(names, workers_for(len(names)), strict=True):
+        found.setdefault(worker, []).append(name)
+    return found
 
 
 def at_worker(worker: str | None) -> AbstractContextManager[Any]:

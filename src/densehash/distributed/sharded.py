@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -13,6 +14,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import as_array
+from densehash.columns import column_of, parts_of_frame
 from densehash.distributed.asking import Stale, found_together, hits_in
 from densehash.distributed.building import copy_shard, learnt, write_shards
 from densehash.distributed.catalog import (
@@ -23,20 +25,24 @@ from densehash.distributed.catalog import (
     content_with,
     sweep,
 )
-from densehash.distributed.chunks import Chunks, IdChunks
+from densehash.distributed.chunks import Chunks, IdChunks, PayloadChunks
 from densehash.distributed.doubles import double_id
+from densehash.distributed.fetching import PayloadOfShards, payload_in
 from densehash.distributed.measuring import measured
 from densehash.distributed.searching import Search, n_workers
-from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen
+from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen, together
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import Hits, Ranges, no_hits
-from densehash.index.filters import Filter
+from densehash.index.answers import Fetch, FoundRows, Hits, Ranges, no_hits
+from densehash.index.fetching import no_payload
+from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns
+from densehash.index.given import check_given
 from densehash.index.ids import check_ids, public_ids, type_of
 from densehash.index.requests import (
     as_queries,
     check_k,
     check_own,
+    check_own_type,
     check_radius,
     check_rerank,
     n_candidates,
@@ -51,6 +57,7 @@ from densehash.store import verify as verify_folder
 from densehash.store.manifest import SHARDS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Self  # in typing from Python 3.11 on
 
 __all__ = ["PartialHits", "PartialRanges", "ShardedIndex"]
@@ -58,7 +65,13 @@ __all__ = ["PartialHits", "PartialRanges", "ShardedIndex"]
 _TRIES = 10  # of a search, while shards change
 
 
-class PartialHits(NamedTuple):
+class _PartialHits(NamedTuple):
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+    missing: tuple[str, ...]
+
+
+class PartialHits(_PartialHits, FoundRows):
     """The neighbours of q queries, nearest first; equally near ones by id.
 
     Attributes
@@ -66,6 +79,8 @@ class PartialHits(NamedTuple):
     ids, distances : (q, k), as in :class:`densehash.index.Hits`
     missing : names of shards that could not be read, and whose rows were not searched; none,
         unless the search allowed for it
+    payload : as in :class:`densehash.index.Hits`, with ``to_arrow``, ``to_pandas`` and
+        ``to_dicts``; read from the shards, as they are when it is asked for
 
     Examples
     --------
@@ -74,9 +89,11 @@ class PartialHits(NamedTuple):
     ()
     """
 
-    ids: NDArray[Any]
-    distances: NDArray[Any]
-    missing: tuple[str, ...]
+    searched: PayloadOfShards | None = None  # where there is a payload
+
+    @property
+    def _fetch(self) -> Fetch | None:
+        return None if self.searched is None else self.searched.of
 
 
 class PartialRanges(NamedTuple):
@@ -141,6 +158,8 @@ class ShardedIndex:
         path: str | os.PathLike[str],
         *,
         ids: Any = None,
+        column: str | None = None,
+        payload: Any = None,
         sketch: str = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
@@ -148,6 +167,7 @@ class ShardedIndex:
         metric: str = "l2",
         keep_vectors: bool | str = True,
         n_groups: int | None = None,
+        groups_a_row: int | None = None,
         n_tables: int | None = None,
         random_state: int | RandomState | None = None,
         verbose: int = 0,
@@ -157,17 +177,23 @@ class ShardedIndex:
         Parameters
         ----------
         X : dask array (n, d), data frame of numbers, or column of vectors; or an array, or a
-            Source, whose ``chunks`` it has, or one
+            Source, whose ``chunks`` it has, or one; or a data frame, of Dask, too, with ``column``
         path : a folder that all workers reach under this name: missing, empty, or an index in
             shards, which is replaced when the new one is whole
         ids : n different integers from 0 on, or n different strings: an array, or a dask array or
-            column with the chunks of X; the numbers of the rows without
-        sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, n_tables, random_state : as in
-            :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers; groups and
-            the decoder of signs from a sample. Of signs, recall is measured once all shards are
-            written, where vectors are kept: some rows ask for their neighbours in all shards. The
-            tables of the multi kind suit the rows of each shard, where
-            ``n_tables`` is not given: the answers of searches with ``probes`` depend on them.
+            column with the chunks of X; or the name of a column of the frame X; default the
+            numbers of the rows
+        column : the name of the column of vectors, where X is a frame that has others
+        payload : what to keep beside the vectors: a data frame of Dask with the chunks of X, as
+            ``X[["lang", "year"]]``; or a table, a frame or dicts of n rows, as in
+            :meth:`densehash.Index.build`. Numbers that are of other types in other chunks are kept
+            in one that has them all.
+        sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, groups_a_row, n_tables, \
+random_state : as in :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers;
+            groups and the decoder of signs from a sample. Of signs, recall is measured once all
+            shards are written, where vectors are kept: some rows ask for their neighbours in all
+            shards. The tables of the multi kind suit the rows of each shard, where ``n_tables`` is
+            not given: the answers of searches with ``probes`` depend on them.
         verbose : 1 shows Dask's bars
 
         Raises
@@ -185,8 +211,10 @@ class ShardedIndex:
         (8, 1)
         """
         folder = Path(path).absolute()  # workers may stand elsewhere
+        X, ids = parts_of_frame(X, ids, column)
         chunks = Chunks(X)
         names = IdChunks(ids, chunks)
+        beside = PayloadChunks(payload, chunks)
         clear_unfinished(folder)
         with Store.creating(folder, form=SHARDS) as change:
             state = learnt(
@@ -199,16 +227,17 @@ class ShardedIndex:
                 metric=metric,
                 keep_vectors=keep_vectors,
                 n_groups=n_groups,
+                groups_a_row=groups_a_row,
                 n_tables=n_tables,
                 random_state=random_state,
                 verbose=verbose,
             )
+            state = replace(state, payload=beside.columns)
             home = Home(folder, marks_of(state))
             try:
-                new = write_shards(home, state, chunks, names, old=[], verbose=verbose)
-                content = content_of(measured(home, state, new, random_state))
-                version = state.sketch.format_version
-                change.publish(content_with(content, new), checked=CHECKED, version=version)
+                new = write_shards(home, state, chunks, names, beside, old=[], verbose=verbose)
+                content = content_with(content_of(measured(home, state, new, random_state)), new)
+                change.publish(content, checked=CHECKED, version=state.format_version)
             finally:
                 sweep(folder, change)
         return cls(change.store)
@@ -357,7 +386,15 @@ class ShardedIndex:
 
     # --- changed ------------------------------------------------------------------------------
 
-    def add_shard(self, X: Any, *, ids: Any = None, verbose: int = 0) -> tuple[str, ...]:
+    def add_shard(
+        self,
+        X: Any,
+        *,
+        ids: Any = None,
+        column: str | None = None,
+        payload: Any = None,
+        verbose: int = 0,
+    ) -> tuple[str, ...]:
         """Add shards: rows, a shard of each chunk, or an index that was saved elsewhere.
 
         Parameters
@@ -366,6 +403,9 @@ class ShardedIndex:
             metric and types, which is copied
         ids : of the rows, as in :meth:`build`; without them, where ids are numbers, those after
             the largest there ever was. A saved index has its own.
+        column : the name of the column of vectors, where X is a frame that has others
+        payload : of the rows, with the columns of the index, where it has a payload; as in
+            :meth:`build`. A saved index has its own.
         verbose : 1 shows Dask's bar
 
         Returns
@@ -378,23 +418,30 @@ class ShardedIndex:
         FileError : if a folder is no shard of this index, which says what differs; if ids cannot
             be compared with those of a lost shard
         """
-        return self._with_new((), X, ids, verbose)
+        return self._with_new((), X, ids, column, payload, verbose)
 
     def replace_shard(
-        self, name: str, X: Any, *, ids: Any = None, verbose: int = 0
+        self,
+        name: str,
+        X: Any,
+        *,
+        ids: Any = None,
+        column: str | None = None,
+        payload: Any = None,
+        verbose: int = 0,
     ) -> tuple[str, ...]:
         """Put others in the place of a shard, which may be lost; at once, for all who search.
 
         Parameters
         ----------
         name : of the shard
-        X, ids, verbose : as in :meth:`add_shard`
+        X, ids, column, payload, verbose : as in :meth:`add_shard`
 
         Returns
         -------
         names of the new shards
         """
-        return self._with_new((name,), X, ids, verbose)
+        return self._with_new((name,), X, ids, column, payload, verbose)
 
     def remove_shard(self, name: str) -> None:
         """Remove a shard, which may be lost, and its rows.
@@ -417,10 +464,11 @@ class ShardedIndex:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
+        column: str | None = None,
         allow_partial: bool = False,
     ) -> PartialHits: ...
     @overload
@@ -433,10 +481,11 @@ class ShardedIndex:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
+        column: str | None = None,
         allow_partial: bool = False,
     ) -> PartialHits: ...
     @overload
@@ -449,10 +498,11 @@ class ShardedIndex:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,
+        filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
+        column: str | None = None,
         allow_partial: bool = False,
     ) -> PartialRanges: ...
     def search(
@@ -464,10 +514,11 @@ class ShardedIndex:
         candidates: int | None = None,
         rerank: str | None = "auto",
         metric: str | None = None,
-        filter: Filter | None = None,  # noqa: A002
+        filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
         probes: int | None = None,
+        column: str | None = None,
         allow_partial: bool = False,
     ) -> PartialHits | PartialRanges:
         """Find the neighbours of queries in all shards.
@@ -475,12 +526,15 @@ class ShardedIndex:
         Parameters
         ----------
         Q : rows (q, d), or one vector, as in :meth:`densehash.Index.search`; finite
+        column : the name of the column of vectors, where Q is a frame that has others
         k : how many neighbours, default 10; with ``radius`` alone, all within it
         radius, candidates, rerank, metric, exclude_self, recall, probes : as in
             :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` are for
             signs.
-        filter : which rows may be found: an array of ids, or a function that is called with arrays
-            of ids, on the workers, and returns booleans. k rows are found where k match.
+        filter : which rows may be found. By the payload: a dict, words, or an Expression of
+            pyarrow, as in :meth:`densehash.Index.search`. By ids: an array or a set of them, or a
+            function that is called with arrays of ids, on the workers, and returns booleans. k rows
+            are found where k match.
         allow_partial : whether shards that cannot be read are left out; ``missing`` names them.
             Without, they are an error.
 
@@ -507,6 +561,8 @@ class ShardedIndex:
 missing=())
         """
         state = self._catalog.state
+        if column is not None:
+            Q = column_of(Q, column)
         rows_asked, is_one = as_queries(Q)
         question = question_of(state, rows_asked, metric=metric, probes=probes)
         how, wanted = check_rerank(rerank, state), check_k(k)
@@ -532,6 +588,7 @@ missing=())
                 "without a Client, or build the index with sketch='signs'"
             )
         gone: dict[str, str] = {}
+        changing: list[str] = []
         for _ in range(_TRIES):
             rows = {name: n for name, n in self._rows.items() if name not in gone}
             n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
@@ -545,7 +602,7 @@ missing=())
                 else:
                     hits = found_together(told, state, question, rows, own=own, ranges=ranges)
             except Stale as stale:
-                looks = stale.looks.items()
+                looks, changing = stale.looks.items(), list(stale.looks)
                 self._count({name: look.n_rows for name, look in looks if look.lost is None})
                 lost = {name: look.lost for name, look in looks if look.lost is not None}
                 if lost and self._store.refresh():  # somebody has replaced it
@@ -571,8 +628,46 @@ missing=())
                 missing = tuple(name for name in self._catalog.rows if name in gone)
                 if isinstance(hits, Ranges):
                     return PartialRanges(*hits, missing)
-                return PartialHits(*(hits.first if is_one else hits), missing)
-        raise FileError(f"shards of {self.path} change faster than they are searched")
+                found = PartialHits(*(hits.first if is_one else hits), missing)
+                if state.payload is not None:
+                    found.searched = PayloadOfShards(
+                        self._catalog.home, tuple(rows), state.payload, state.id_type
+                    )
+                return found
+        raise FileError(
+            f"shards of {self.path} change faster than they are searched: {', '.join(changing)}"
+        )
+
+    def payload(self, ids: ArrayLike) -> pa.Table:
+        """What is kept beside the vectors of rows, read by the workers that have their shards.
+
+        Parameters
+        ----------
+        ids : (m,), all in the index
+
+        Returns
+        -------
+        pyarrow Table of m rows, in the order of the ids
+
+        Raises
+        ------
+        FileError : if a shard cannot be read
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tempfile import TemporaryDirectory
+        >>> years = [{"year": year} for year in (1999, 2004, 2011, 2020)]
+        >>> with TemporaryDirectory() as folder:
+        ...     index = ShardedIndex.build(np.eye(4), folder, n_bits=8, payload=years)
+        ...     index.payload([2, 0]).to_pylist()
+        [{'year': 2011}, {'year': 1999}]
+        """
+        state = self._catalog.state
+        if state.payload is None:
+            raise no_payload()
+        wanted = check_own_type(ids, state)
+        return payload_in(self._catalog.home, self.shards, state.payload, wanted)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -597,15 +692,28 @@ missing=())
         """Know how many rows shards have now; at once, for all threads."""
         self._rows = {name: rows.get(name, n) for name, n in self._rows.items()}
 
-    def _check_filter(self, chosen: Filter | None) -> Filter | None:
+    def _whole(self) -> State:
+        """All rows as one index, read by this process: an error names the shard that is damaged."""
+        home, state = self._catalog.home, self._catalog.state
+        shards = {name: open_shard(home, name, payload=True) for name in self._catalog.rows}
+        return together(home, shards) if shards else state
+
+    def _check_filter(self, chosen: AnyFilter | None) -> AnyFilter | None:
         if chosen is None or callable(chosen):
             return chosen
-        array = as_array(chosen, "filter")
+        if is_of_columns(chosen):
+            check_of_columns(chosen, self._catalog.state.payload)  # before workers are asked
+            return chosen
+        listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
+        array = as_array(listed, "filter")
         if array.dtype.kind == "b":
-            raise InputError("filter must be ids, or a function of them, where rows are in shards")
+            raise InputError(
+                "filter must be ids, a function of them, or what columns must be, where rows are "
+                "in shards: they have no order that booleans could follow"
+            )
         if array.size == 0:
             return array
-        wanted = check_ids(chosen, "filter")
+        wanted = check_ids(listed, "filter")
         if type_of(wanted) != self._catalog.state.id_type:
             raise InputError(
                 f"filter has ids of type {type_of(wanted)}, the index {self._catalog.state.id_type}"
@@ -619,12 +727,24 @@ missing=())
             "Replace or remove them, or search the others with allow_partial=True"
         )
 
-    def _with_new(self, gone: tuple[str, ...], X: Any, ids: Any, verbose: int) -> tuple[str, ...]:
+    def _with_new(
+        self,
+        gone: tuple[str, ...],
+        X: Any,
+        ids: Any,
+        column: str | None,
+        payload: Any,
+        verbose: int,
+    ) -> tuple[str, ...]:
         """Put new shards in the place of some."""
         if isinstance(X, (str, os.PathLike)):
             source = Path(X).absolute()
-            if ids is not None:
-                raise InputError("an index that was saved has ids of its own: ids must be None")
+            given = {"ids": ids, "column": column, "payload": payload}
+            for name, value in given.items():
+                if value is not None:
+                    raise InputError(
+                        f"an index that was saved has rows of its own: {name} must be None"
+                    )
             if self.path in (source, *source.parents):
                 raise InputError(
                     f"{source} lies in the folder of this index, which removes what is not its "
@@ -635,6 +755,7 @@ missing=())
                 return copy_shard(catalog.home, source, old=others)
 
         else:
+            X, ids = parts_of_frame(X, ids, column)
             chunks = Chunks(X)
 
             def make(catalog: Catalog, others: list[Seen]) -> list[Seen]:
@@ -645,7 +766,9 @@ missing=())
                     )
                 first = max([state.next_id, *(one.next_id for one in others)])
                 names = IdChunks(ids, chunks, first=first)
-                return write_shards(home, state, chunks, names, old=others, verbose=verbose)
+                check_given(payload, state.payload)
+                beside = PayloadChunks(payload, chunks, state.payload)
+                return write_shards(home, state, chunks, names, beside, old=others, verbose=verbose)
 
         return self._change(gone, make)
 
@@ -672,7 +795,7 @@ missing=())
                 ]
                 new = make(self._catalog, others)
                 content = content_with(change.content, [*others, *new])
-                version = self._catalog.state.sketch.format_version
+                version = self._catalog.state.format_version
                 change.publish(content, checked=CHECKED, version=version)
             finally:
                 sweep(self.path, change)

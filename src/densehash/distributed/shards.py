@@ -194,8 +194,14 @@ def _add(digest: Any, tree: Any) -> None:
 # --- reading ------------------------------------------------------------------------------
 
 
-def open_shard(home: Home, name: str) -> Opened:
+def open_shard(home: Home, name: str, *, payload: bool = False) -> Opened:
     """A shard as it is now; what is open already is opened again only if it has changed.
+
+    Parameters
+    ----------
+    home : where it is
+    name : of the shard
+    payload : whether its payload will be read, which is looked at first: an error names the shard
 
     Raises
     ------
@@ -208,6 +214,18 @@ def open_shard(home: Home, name: str) -> Opened:
         ...
     densehash.errors.FileError: /no-such-folder/shard-0123456789abcdef is not there
     """
+    found = _opened(home, name)
+    if payload:
+        try:
+            for segment in found.state.segments:
+                if segment.payload is not None:
+                    segment.payload.check()
+        except FileError as error:
+            raise FileError(f"{home.folder / name}: {error}") from None
+    return found
+
+
+def _opened(home: Home, name: str) -> Opened:
     key = os.path.join(home.folder, name)  # noqa: PTH118  this is all that most searches do
     with _lock:
         found = _open.get(key)

@@ -16,7 +16,7 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from densehash.checks import check_threads
-from densehash.distributed.searching import Asked, Look, Search, at_worker, workers_for
+from densehash.distributed.searching import Asked, Look, Search, at_worker, shards_of_workers
 from densehash.distributed.shards import open_shard, together
 from densehash.errors import FileError
 from densehash.index.answers import equal_rows, neighbours_within
@@ -132,13 +132,10 @@ def _asked_of_all(
     if client is None:
         answers = [_answer(find, search, asked, names, check_threads(None))]
     else:
-        of_workers: dict[str | None, list[str]] = {}
-        for name, worker in zip(names, workers_for(len(names)), strict=True):
-            of_workers.setdefault(worker, []).append(name)
         threads, tasks = client.nthreads(), []
         # One object each in the graph: they go to each worker once.
         told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
-        for worker, some in of_workers.items():
+        for worker, some in shards_of_workers(names).items():
             with at_worker(worker):
                 task = delayed(_answer, pure=False)
                 tasks.append(task(find, told, queries, some, threads.get(worker, 1)))
@@ -155,7 +152,7 @@ def _answer(
     shards, looks = {}, []
     for name in names:
         try:
-            shards[name] = open_shard(search.home, name)
+            shards[name] = open_shard(search.home, name, payload=search.by_payload)
         except FileError as error:
             looks.append(Look(name, str(error)))
     looks += [Look(name, None, one.mark, one.state.n_live) for name, one in shards.items()]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from densehash.checks import check_choice
 from densehash.errors import InputError
 from densehash.export.registry import TARGETS
-from densehash.export.rows import Export, bit_strings, codes_of
-from densehash.index import Index
+from densehash.export.rows import AnyIndex, Export, bit_strings, codes_of
 
 if TYPE_CHECKING:
     from densehash.export.duckdb import to_duckdb
@@ -42,7 +41,7 @@ __all__ = [
 
 
 def export(
-    index: Index,
+    index: AnyIndex,
     to: str,
     path: str | os.PathLike[str],
     *,
@@ -53,7 +52,7 @@ def export(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     to : one of TARGETS
     path : the file, or for Lance the folder
     vectors : whether vectors are written, too
@@ -66,6 +65,7 @@ def export(
     Examples
     --------
     >>> import numpy as np
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=8)
     >>> export(index, "excel", "codes.xls")
     Traceback (most recent call last):

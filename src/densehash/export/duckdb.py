@@ -10,9 +10,8 @@ import numpy as np
 
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing, write_file
-from densehash.export.rows import Export, Snapshot, bit_strings, check_free
+from densehash.export.rows import AnyIndex, Export, Snapshot, bit_strings, check_free
 from densehash.export.sql import as_float32, quoted
-from densehash.index import Index
 from densehash.index.columns import arrow
 
 __all__ = ["to_duckdb"]
@@ -39,7 +38,7 @@ _DISTANCES = {
 
 
 def to_duckdb(
-    index: Index,
+    index: AnyIndex,
     path: str | os.PathLike[str],
     *,
     vectors: bool = False,
@@ -52,7 +51,7 @@ def to_duckdb(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     path : the file; it appears when it is whole
     vectors : whether vectors are written, too, as ``FLOAT[d]``
     force : whether files that are there are replaced
@@ -60,6 +59,7 @@ def to_duckdb(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     [path.name for path in to_duckdb(index, Path(folder, "codes.duckdb")).paths]

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from densehash.bits import pack
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
 from densehash.errors import InputError
 from densehash.export.numbers import ids_path, keys_of, write_ids
-from densehash.export.rows import Export, Snapshot, check_free
+from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 from densehash.hashers.base import Hasher, LinearHasher
-from densehash.index import Index
 from densehash.index.kinds import Grouped
+from densehash.index.sketches.bits import HAMMING
 
 __all__ = ["faiss_transform", "to_faiss"]
 
@@ -34,7 +35,7 @@ codes = densehash.export.codes_of(densehash.Index.open(...), Q)"""
 _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[keys]\n"
 
 
-def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False) -> Export:
+def to_faiss(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = False) -> Export:
     """Write codes as a binary index of faiss.
 
     It is an ``IndexBinaryFlat`` with ids, in an ``IndexBinaryIDMap2``; of an index of the grouped
@@ -48,13 +49,14 @@ def to_faiss(index: Index, path: str | os.PathLike[str], *, force: bool = False)
 
     Parameters
     ----------
-    index : of codes; faiss gets neither vectors nor payload
+    index : of codes, in shards or not; faiss gets neither vectors nor payload
     path : the file, for ``faiss.read_index_binary``; it appears when it is whole
     force : whether files that are there are replaced
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     [path.name for path in to_faiss(index, Path(folder, "codes.faiss")).paths]
@@ -89,7 +91,8 @@ def _index_of(faiss: Any, rows: Snapshot) -> Any:
         return flat
     centers = rows.kind.centers
     groups = faiss.IndexBinaryFlat(n_bits)
-    groups.add(rows.hasher.transform(centers.centers + centers.shift))
+    points = centers.centers + centers.shift
+    groups.add(pack(points >= 0.5) if rows.metric == HAMMING else rows.hasher.transform(points))
     made = faiss.IndexBinaryIVF(groups, n_bits, len(centers))
     made.is_trained, made.nprobe = True, rows.kind.n_probes(rows.probes)
     for part in rows.parts():

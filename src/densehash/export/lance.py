@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from densehash.datasets.reading import import_extra
 from densehash.disk import is_there, writing
 from densehash.errors import FileError, InputError
-from densehash.export.rows import Export, Snapshot, check_free
-from densehash.index import Index
+from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 from densehash.index.columns import arrow
 
 __all__ = ["to_lance"]
@@ -27,7 +26,7 @@ distances, rows = hamming.top_k(codes_of(index, Q), codes, 10)
 
 
 def to_lance(
-    index: Index,
+    index: AnyIndex,
     path: str | os.PathLike[str],
     *,
     vectors: bool = False,
@@ -39,7 +38,7 @@ def to_lance(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     path : the folder; it appears when it is whole
     vectors : whether vectors are written, too, as fixed-size lists of float32
     force : whether a dataset that is there gets a new version with these rows instead
@@ -48,6 +47,7 @@ def to_lance(
     --------
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     to_lance(index, Path(folder, "codes.lance")).n_rows

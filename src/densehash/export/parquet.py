@@ -7,8 +7,7 @@ from pathlib import Path
 
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
-from densehash.export.rows import Export, Snapshot, check_free
-from densehash.index import Index
+from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 
 __all__ = ["to_parquet"]
 
@@ -24,7 +23,7 @@ distances, rows = hamming.top_k(codes_of(index, Q), codes, 10)
 
 
 def to_parquet(
-    index: Index,
+    index: AnyIndex,
     path: str | os.PathLike[str],
     *,
     vectors: bool = False,
@@ -37,7 +36,7 @@ def to_parquet(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     path : the file; it appears when it is whole
     vectors : whether vectors are written, too, as fixed-size lists of float32
     force : whether a file that is there is replaced
@@ -46,6 +45,7 @@ def to_parquet(
     --------
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     to_parquet(index, Path(folder, "codes.parquet")).n_rows

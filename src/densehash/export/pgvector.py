@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing, write
 from densehash.errors import InputError
-from densehash.export.rows import Export, Part, Snapshot, bit_strings, check_free
+from densehash.export.rows import AnyIndex, Export, Part, Snapshot, bit_strings, check_free
 from densehash.export.sql import as_float32, iso_times, quoted
-from densehash.index import Index
 from densehash.index.columns import arrow
 
 __all__ = ["to_pgvector"]
@@ -75,7 +74,7 @@ ORDER BY distance, id LIMIT 10;
 
 
 def to_pgvector(
-    index: Index,
+    index: AnyIndex,
     path: str | os.PathLike[str],
     *,
     vectors: bool = False,
@@ -90,7 +89,7 @@ def to_pgvector(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     path : the file; it appears when it is whole
     vectors : whether vectors are written, too, as ``vector(d)``
     force : whether a file that is there is replaced
@@ -98,6 +97,7 @@ def to_pgvector(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     to_pgvector(index, Path(folder, "photos.sql")).n_rows

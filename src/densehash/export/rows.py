@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,12 @@ from densehash.index.payload import PayloadRows
 from densehash.index.segment import Rowset, joined
 from densehash.index.sketches import Codes
 
+if TYPE_CHECKING:
+    from densehash.distributed import ShardedIndex
+
 __all__ = ["Export", "Part", "Snapshot", "bit_strings", "check_free", "codes_of"]
+
+AnyIndex: TypeAlias = "Index | ShardedIndex"
 
 OWN = ("id", "code", "vector")
 """Names of the columns that are not the payload's."""
@@ -69,7 +74,7 @@ class Snapshot:
 
     Parameters
     ----------
-    index : of codes
+    index : of codes; in shards, too, which are read here
     vectors : whether vectors are exported
     payload : whether the payload is exported, where there is one
 
@@ -80,8 +85,8 @@ class Snapshot:
     [([3, 5, 7, 9], (4, 2))]
     """
 
-    def __init__(self, index: Index, *, vectors: bool = False, payload: bool = True) -> None:
-        state = index._state
+    def __init__(self, index: AnyIndex, *, vectors: bool = False, payload: bool = True) -> None:
+        state = index._state if isinstance(index, Index) else index._whole()
         if not isinstance(state.sketch, Codes):
             raise InputError(
                 f"this index keeps {state.sketch.name}, and only codes can be exported: build it "
@@ -213,7 +218,7 @@ def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
     )
 
 
-def codes_of(index: Index, Q: VectorsLike) -> NDArray[np.uint8]:
+def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
     """Codes of queries, to be compared with codes that were exported.
 
     They are made as the index makes them: by cosine, queries are scaled to length one first.

@@ -15,9 +15,8 @@ from typing import Any
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
 from densehash.errors import InputError, MissingExtraError
-from densehash.export.rows import Export, Part, Snapshot, check_free
+from densehash.export.rows import AnyIndex, Export, Part, Snapshot, check_free
 from densehash.export.sql import iso_times, quoted
-from densehash.index import Index
 
 __all__ = ["sqlite", "to_sqlite_vec"]
 
@@ -40,7 +39,7 @@ _TYPES = {"bool": "INTEGER", "binary": "BLOB"}
 
 
 def to_sqlite_vec(
-    index: Index,
+    index: AnyIndex,
     path: str | os.PathLike[str],
     *,
     vectors: bool = False,
@@ -55,7 +54,7 @@ def to_sqlite_vec(
 
     Parameters
     ----------
-    index : of codes
+    index : of codes, in shards or not
     path : the file; it appears when it is whole
     vectors : whether vectors are written, too, as float32 in a column of ``items``
     force : whether a file that is there is replaced
@@ -64,6 +63,7 @@ def to_sqlite_vec(
     --------
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     to_sqlite_vec(index, Path(folder, "codes.sqlite")).n_rows

@@ -10,8 +10,7 @@ import numpy as np
 from densehash.datasets.reading import import_extra
 from densehash.disk import replacing
 from densehash.export.numbers import ids_path, keys_of, write_ids
-from densehash.export.rows import Export, Snapshot, check_free
-from densehash.index import Index
+from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 
 __all__ = ["to_usearch"]
 
@@ -25,7 +24,7 @@ matches.keys, matches.distances
 _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[matches.keys]\n"
 
 
-def to_usearch(index: Index, path: str | os.PathLike[str], *, force: bool = False) -> Export:
+def to_usearch(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = False) -> Export:
     """Write codes as an index of usearch: ``metric="hamming"``, ``dtype="b1"``.
 
     usearch makes a graph of the codes, whose searches are approximate; ``exact=True`` of its search
@@ -34,13 +33,14 @@ def to_usearch(index: Index, path: str | os.PathLike[str], *, force: bool = Fals
 
     Parameters
     ----------
-    index : of codes; usearch gets neither vectors nor payload
+    index : of codes, in shards or not; usearch gets neither vectors nor payload
     path : the file, for ``usearch.index.Index.restore``; it appears when it is whole
     force : whether files that are there are replaced
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=13, random_state=0)
     >>> with TemporaryDirectory() as folder:
     ...     to_usearch(index, Path(folder, "codes.usearch")).n_rows

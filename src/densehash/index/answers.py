@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Effort",
+    "FoundRows",
     "Hits",
     "Ranges",
     "equal_rows",
     "hits_of",
+    "kept_ids",
     "neighbours",
     "neighbours_within",
     "no_hits",
@@ -42,10 +45,15 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
+_MANY = 2**12  # rows of each query at a time, where every row is compared
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
 _SHOWN = 30  # rows that a notebook shows, and a few more of the last query
 _PRINTED = 100  # numbers of an array that are printed, all of them
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
+
+
+Fetch: TypeAlias = "Callable[[NDArray[Any], NDArray[np.bool_]], pa.Table]"
+"""Of ids (m,) as users see them, and where there is none, the payload of these rows."""
 
 
 class Effort(NamedTuple):
@@ -68,100 +76,40 @@ class Effort(NamedTuple):
     vectors: NDArray[np.int32]
 
 
-class _Hits(NamedTuple):
-    ids: NDArray[Any]
-    distances: NDArray[Any]
+class FoundRows:
+    """What hits of an index and of shards share: their rows as tables and dicts, with the payload.
 
-
-class Hits(_Hits):
-    """The neighbours of q queries, nearest first; equally near ones by id.
-
-    Where one vector of shape (d,) was asked for, shapes are (k,) in place of (q, k), and ``effort``
-    has a number in place of each array.
-
-    Attributes
-    ----------
-    ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
-        there are fewer
-    distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
-        Hamming distances as int32 (q, k), -1 where there are fewer; of signs, estimates as
-        float32
-    effort : :class:`Effort`, what was looked at; None where rows are kept as codes. It is not one
-        of the two that ``ids, distances = hits`` unpacks
-    payload : pyarrow Table (q * k rows), what the index keeps beside the vectors of these rows,
-        those of the first query first; null where there are fewer. It is read when it is asked
-        for, as it was when the index was searched
+    A class of it is a tuple of ``ids``, ``distances`` and others, and says where the payload is.
 
     Examples
     --------
-    >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).ids.shape
-    (1, 2)
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"lang": c} for c in "abcd"])
-    >>> index.search(np.eye(4)[2:], k=1).payload.to_pydict()
-    {'lang': ['c', 'd']}
-    >>> index.search(np.eye(4)[2:3], k=1).to_dicts()
-    [[{'id': 2, 'distance': 0.0, 'lang': 'c'}]]
+    >>> isinstance(Hits(np.array([[3]]), np.array([[0.5]])), FoundRows)
+    True
     """
 
-    looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
-    searched: State | None = None  # the index as it was, where it has a payload
-
-    def __repr__(self) -> str:
-        return _in_short(self)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: those of the first queries."""
-        k = max(self.ids.shape[-1], 1)
-        n_queries = self.ids.size // k
-        some = self
-        if self.ids.ndim == 2:
-            n_shown = -(-_SHOWN // k)
-            some = Hits(self.ids[:n_shown], self.distances[:n_shown])
-            some.searched = self.searched
-        found = [
-            {"query": query, "rank": rank, **one}
-            for query, ones in enumerate(some.to_dicts())
-            for rank, one in enumerate(ones[:_SHOWN], start=1)
-        ]
-        of = f"of {n_queries:,} queries" if self.ids.ndim == 2 else "of one query"
-        names = list(found[0]) if found else ["query", "rank", "id", "distance"]
-        caption = f"Hits: {k} neighbours {of}"
-        caption += f", the first {len(found)} rows" * (len(found) < self.ids.size)
-        return table(names, [list(one.values()) for one in found], caption=caption)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"looked_at": self.looked_at}  # an index would travel with what was found in it
+    ids: NDArray[Any]
+    distances: NDArray[Any]
 
     @property
-    def effort(self) -> Effort | None:
-        """What was looked at."""
-        return None if self.looked_at is None else Effort(*self.looked_at.T)
+    def _fetch(self) -> Fetch | None:
+        """What reads the payload of rows; None where there is none."""
+        raise NotImplementedError
 
     @property
-    def first(self) -> Hits:
-        """Those of the first query alone, without its axis."""
-        hits = Hits(self.ids[0], self.distances[0])
-        hits.looked_at = None if self.looked_at is None else self.looked_at[0]
-        hits.searched = self.searched
-        return hits
+    def _can_read(self) -> bool:
+        """Whether there is a payload, and pyarrow to read it."""
+        return self._fetch is not None and find_spec("pyarrow") is not None
 
     @property
     def payload(self) -> pa.Table:
         """What the index keeps beside the vectors of these rows."""
-        if self.searched is None:
+        if self._fetch is None:
             raise InputError(
                 "these hits have no payload: build the index with payload=..., and take the hits "
                 "as search() returns them"
             )
         ids = self.ids.reshape(-1)
-        missing = _missing(ids)
-        try:
-            if self.searched.id_type == "string":
-                ids = check_ids(["" if name is None else name for name in ids.tolist()])
-            return payload_of(self.searched, ids, missing)
-        except InputError as error:  # they were found in there
-            raise FileError(f"the index is damaged: {error}") from None
+        return self._fetch(ids, _missing(ids))
 
     def to_arrow(self) -> pa.Table:
         """What was found, a row for each neighbour that is there.
@@ -190,7 +138,7 @@ class Hits(_Hits):
                 "distance": distances,
             }
         )
-        if self.searched is not None:
+        if self._fetch is not None:
             payload = self.payload
             for name in payload.column_names:
                 clear = f"payload.{name}" if name in table.column_names else name
@@ -232,7 +180,7 @@ class Hits(_Hits):
         return found
 
     def _plain_payload(self, there: NDArray[np.bool_]) -> list[dict[str, Any]]:
-        if self.searched is None or find_spec("pyarrow") is None:
+        if not self._can_read:
             return [{} for _ in range(int(there.sum()))]
         pa = arrow()
         table = self.payload.filter(pa.array(there))
@@ -246,6 +194,123 @@ class Hits(_Hits):
                 f"the payload has what Python cannot hold: {error}; take hits.to_arrow()"
             ) from None
         return found
+
+
+class _Hits(NamedTuple):
+    ids: NDArray[Any]
+    distances: NDArray[Any]
+
+
+class Hits(_Hits, FoundRows):
+    """The neighbours of q queries, nearest first; equally near ones by id.
+
+    Where one vector of shape (d,) was asked for, shapes are (k,) in place of (q, k), and ``effort``
+    has a number in place of each array.
+
+    Attributes
+    ----------
+    ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
+        there are fewer
+    distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
+        Hamming distances as int32 (q, k), -1 where there are fewer; of signs, estimates as
+        float32
+    effort : :class:`Effort`, what was looked at; None where rows are kept as codes. It is not one
+        of the two that ``ids, distances = hits`` unpacks
+    payload : pyarrow Table (q * k rows), what the index keeps beside the vectors of these rows,
+        those of the first query first; null where there are fewer. It is read when it is asked
+        for, as it was when the index was searched. Hits that are pickled or copied keep it
+
+    Examples
+    --------
+    >>> Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]])).ids.shape
+    (1, 2)
+    >>> from densehash.index import Index
+    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"lang": c} for c in "abcd"])
+    >>> index.search(np.eye(4)[2:], k=1).payload.to_pydict()
+    {'lang': ['c', 'd']}
+    >>> index.search(np.eye(4)[2:3], k=1).to_dicts()
+    [[{'id': 2, 'distance': 0.0, 'lang': 'c'}]]
+    """
+
+    looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
+    searched: State | None = None  # the index as it was, where it has a payload
+    read: pa.Table | None = None  # the payload, of hits that have travelled
+
+    def __repr__(self) -> str:
+        return _in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        k = max(self.ids.shape[-1], 1)
+        some = self
+        if self.ids.ndim == 2:
+            n_shown = -(-_SHOWN // k)
+            some = Hits(self.ids[:n_shown], self.distances[:n_shown])
+            some.searched = self.searched
+            some.read = None if self.read is None else self.read.slice(0, some.ids.size)
+        found = [
+            {"query": query, "rank": rank, **one}
+            for query, ones in enumerate(some.to_dicts())
+            for rank, one in enumerate(ones[:_SHOWN], start=1)
+        ]
+        of = f"of {len(self.ids):,} queries" if self.ids.ndim == 2 else "of one query"
+        names = list(found[0]) if found else ["query", "rank", "id", "distance"]
+        caption = f"Hits: {k} neighbours {of}"
+        caption += f", the first {len(found)} rows" * (len(found) < self.ids.size)
+        return table(names, [list(one.values()) for one in found], caption=caption)
+
+    def __copy__(self) -> Hits:
+        hits = Hits(*self)
+        hits.__dict__.update(self.__dict__)
+        return hits
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The payload travels with what was found, the index does not.
+        return {"looked_at": self.looked_at, "read": self.payload if self._can_read else None}
+
+    @property
+    def effort(self) -> Effort | None:
+        """What was looked at."""
+        return None if self.looked_at is None else Effort(*self.looked_at.T)
+
+    @property
+    def first(self) -> Hits:
+        """Those of the first query alone, without its axis."""
+        hits = Hits(self.ids[0], self.distances[0])
+        hits.looked_at = None if self.looked_at is None else self.looked_at[0]
+        hits.searched = self.searched
+        hits.read = None if self.read is None else self.read.slice(0, self.ids.shape[-1])
+        return hits
+
+    @property
+    def _fetch(self) -> Fetch | None:
+        if self.read is not None:
+            return partial(_read_before, self.read)
+        return None if self.searched is None else partial(_found_in, self.searched)
+
+
+def _read_before(table: pa.Table, *_: object) -> pa.Table:
+    return table
+
+
+def _found_in(state: State, ids: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Table:
+    try:
+        return payload_of(state, kept_ids(ids, state.id_type), missing)
+    except InputError as error:  # they were found in there
+        raise FileError(f"the index is damaged: {error}") from None
+
+
+def kept_ids(ids: NDArray[Any], id_type: str) -> NDArray[Any]:
+    """Ids of hits as they are kept, (m,); what stands for no row becomes any id.
+
+    Examples
+    --------
+    >>> kept_ids(np.array(["a", None], object), "string")
+    array([b'a', b''], dtype='|S1')
+    """
+    if id_type != "string":
+        return ids
+    return check_ids(["" if name is None else name for name in ids.tolist()])
 
 
 class Ranges(NamedTuple):
@@ -466,7 +531,7 @@ def neighbours_within(
 
 def _batches(state: State, asked: Question, request: Request) -> Iterator[tuple[slice, Question]]:
     """Some queries after the other; many at a time, since those alike then share the cache."""
-    n = max(request.n_candidates, request.k)
+    n = max(request.n_candidates, request.k, _MANY if request.compare_all else 0)
     numbers = n * len(state.segments) + state.kind.numbers_a_query
     n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
     step = -(-len(asked) // max(n_batches, 1))  # all of one size

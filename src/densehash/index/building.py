@@ -11,18 +11,19 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from densehash.bits import MAX_BITS
 from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
-from densehash.index.kinds import KINDS, Flat, Grouped, Kind, Multi
+from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import UnitRows
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
 from densehash.index.sketches import Bits, Codes, Signs, Sketch
-from densehash.index.sketches.bits import HAMMING, packed, plain_codes
+from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.rows import Floats, Rows
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
 __all__ = [
     "as_hashed",
     "as_kept",
+    "check_settings",
     "empty_state",
     "fitted",
     "kept_type",
     "kind_for",
     "rowset_of",
+    "sketch_for",
     "state_of_codes",
 ]
 
@@ -48,6 +51,8 @@ _USUAL_BITS = 256
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
 _FEW_ROWS_OF_SIGNS = 2_000
+
+_TRIED = 512  # rows that a hasher learns from, to see whether it can
 
 # Where nothing else is said, and both would go.
 _USUAL_SKETCH = Signs.name
@@ -154,21 +159,9 @@ def empty_state(
     >>> state.in_words(0)
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
-    check_choice(sketch, "sketch", ("auto", Codes.name, Signs.name))
-    if sketch == "auto":
-        with_signs = (
-            hasher == "auto"
-            and kind in ("auto", *_KINDS_OF_SIGNS)
-            and (n_bits is None or can_have(n_bits))
-        )
-        sketch = _USUAL_SKETCH if with_signs else Codes.name
     made: Sketch
-    if sketch == Signs.name:
-        if hasher != "auto":
-            raise InputError(
-                "sketch='signs' learns by itself and takes no hasher: leave hasher out, or take "
-                "sketch='codes'"
-            )
+    if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
+        _check_no_hasher(hasher)
         where, made, reason = _signs_for(
             kind,
             rows_of(hashed),
@@ -182,8 +175,7 @@ def empty_state(
             groups_a_row=groups_a_row,
         )
     else:
-        if groups_a_row is not None:
-            raise InputError("groups_a_row is for sketch='signs', this is sketch='codes'")
+        _check_one_group(groups_a_row)
         learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
         where, reason = kind_for(
             kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
@@ -192,14 +184,36 @@ def empty_state(
     return State(made, where, metric, id_type, vector_type, reason=reason)
 
 
+def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:
+    """The name of the sketch that goes with all else that was said.
+
+    Examples
+    --------
+    >>> sketch_for("auto", "auto", "auto", None), sketch_for("auto", "dsh", "auto", None)
+    ('signs', 'codes')
+    """
+    check_choice(sketch, "sketch", ("auto", Codes.name, Signs.name))
+    if sketch != "auto":
+        return sketch
+    with_signs = (
+        hasher == "auto"
+        and kind in ("auto", *_KINDS_OF_SIGNS)
+        and (n_bits is None or can_have(n_bits))
+    )
+    return _USUAL_SKETCH if with_signs else Codes.name
+
+
 def state_of_codes(
     codes: Any,
     *,
     hasher: Hasher | None = None,
     n_bits: int | None = None,
     kind: str = "auto",
+    n_groups: int | None = None,
     n_tables: int | None = None,
+    random_state: int | RandomState | None = None,
     id_type: IdType = "int64",
+    verbose: bool = False,
 ) -> tuple[State, NDArray[np.uint8]]:
     """An index of no rows for codes that were made elsewhere, and these codes as it keeps them.
 
@@ -211,9 +225,7 @@ def state_of_codes(
     >>> state.in_words(len(codes))
     'flat, 3 rows, 16 ready-made bits, no vectors, hamming'
     """
-    check_choice(kind, "kind", ("auto", Flat.name, Multi.name))
-    if n_tables is not None and kind != Multi.name:
-        raise InputError(f"n_tables is for the {Multi.name} kind, this one is {Flat.name}")
+    check_choice(kind, "kind", ("auto", *KINDS))
     if hasher is not None:
         if not hasattr(hasher, "n_bits_") or not hasattr(hasher, "transform"):
             raise InputError("hasher must be a Hasher that has learnt, the one that made the codes")
@@ -226,12 +238,18 @@ def state_of_codes(
     if len(kept) == 0:
         raise InputError("codes are empty, at least 1 row is needed")
     sketch = Bits(bits, hasher)
-    if kind == Multi.name:
-        where: Kind = Multi.from_settings({"n_tables": n_tables}, n_bits=bits, n_features=bits)
-        reason = f"{Multi.name}, as was asked for"
-    else:
-        where = Flat()
-        reason = f"{Flat.name}: ready-made codes have no vectors to group them by"
+    chosen = kind
+    if kind == "auto":
+        chosen = Flat.name if n_groups is None else Grouped.name
+    where, reason = kind_for(
+        chosen,
+        Rows(Unpacked(kept, bits), verbose=verbose),
+        bits,
+        options={"n_groups": n_groups, "n_tables": n_tables},
+        random_state=random_state,
+    )
+    if kind == "auto" and n_groups is None:
+        reason = "flat: all codes are compared, so that the nearest are found; of many, name groups"
     return State(sketch, where, HAMMING, id_type, None, reason=reason), kept
 
 
@@ -249,25 +267,13 @@ def _signs_for(
     groups_a_row: int | None,
 ) -> tuple[Kind, Signs, str]:
     """A kind of index, the signs that rows are kept as, and why."""
-    check_choice(kind, "kind", ("auto", *KINDS))
-    if kind not in ("auto", *_KINDS_OF_SIGNS):
-        raise InputError(
-            f"sketch='signs' goes with the kinds {' and '.join(_KINDS_OF_SIGNS)}, kind={kind!r} "
-            "with sketch='codes'"
-        )
     if rows.n_rows < 2:
         raise InputError("an index learns from at least 2 rows, got n_samples = 1")
-    n_copies = 1 if groups_a_row is None else check_integer(groups_a_row, "groups_a_row", 1, 2)
+    chosen, n_copies = _kind_of_signs(
+        kind, rows.n_rows, options=options, second=second, groups_a_row=groups_a_row
+    )
     bits = n_bits_for(rows.n_features) if n_bits is None else check_bits(n_bits)
     given = dict(options)
-    chosen = kind
-    if kind == "auto":
-        few = rows.n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
-        chosen = "flat" if few else "grouped"
-    if n_copies == 2 and (chosen == "flat" or second):
-        why = "this one is flat" if chosen == "flat" else "this index keeps none"
-        needed = "the grouped kind" if chosen == "flat" else "an index that keeps vectors"
-        raise InputError(f"groups_a_row=2 is for {needed}, {why}")
     if chosen == "grouped" and given.get("n_groups") is None:
         suited = n_small_groups_for(rows.n_rows)
         given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
@@ -300,6 +306,94 @@ def _signs_for(
     return where, made, reason
 
 
+def _kind_of_signs(
+    kind: str,
+    n_rows: int,
+    *,
+    options: Mapping[str, int | None],
+    second: bool,
+    groups_a_row: int | None,
+) -> tuple[str, int]:
+    """The name of the kind, and in how many groups a row lies."""
+    check_choice(kind, "kind", ("auto", *KINDS))
+    if kind not in ("auto", *_KINDS_OF_SIGNS):
+        raise InputError(
+            f"sketch='signs' goes with the kinds {' and '.join(_KINDS_OF_SIGNS)}, kind={kind!r} "
+            "with sketch='codes'"
+        )
+    n_copies = 1 if groups_a_row is None else check_integer(groups_a_row, "groups_a_row", 1, 2)
+    chosen = kind
+    if kind == "auto":
+        few = n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
+        chosen = "flat" if few else "grouped"
+    if n_copies == 2 and (chosen == "flat" or second):
+        why = "this one is flat" if chosen == "flat" else "this index keeps none"
+        needed = "the grouped kind" if chosen == "flat" else "an index that keeps vectors"
+        raise InputError(f"groups_a_row=2 is for {needed}, {why}")
+    return chosen, n_copies
+
+
+def check_settings(
+    n_features: int,
+    n_rows: int,
+    *,
+    sketch: str,
+    hasher: str,
+    n_bits: int | None,
+    kind: str,
+    options: Mapping[str, int | None],
+    keeps_vectors: bool,
+    groups_a_row: int | None,
+) -> None:
+    """Refuse what an index could not learn, before there are rows.
+
+    Parameters
+    ----------
+    n_features : of the rows to come
+    n_rows : how many there will be at least
+    keeps_vectors : whether vectors are kept then
+    sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`empty_state`
+
+    Examples
+    --------
+    >>> told = {"sketch": "auto", "hasher": "auto", "n_bits": None, "kind": "grouped"}
+    >>> told |= {"keeps_vectors": True, "groups_a_row": None}
+    >>> check_settings(8, 1000, options={"n_groups": 40}, **told)
+    >>> check_settings(8, 1000, options={"n_groups": 4000}, **told)
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: n_groups must be from 1 to 1000, got 4000
+    """
+    if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
+        _check_no_hasher(hasher)
+        kind, _ = _kind_of_signs(
+            kind, n_rows, options=options, second=not keeps_vectors, groups_a_row=groups_a_row
+        )
+        bits = n_bits_for(n_features) if n_bits is None else check_bits(n_bits)
+    else:
+        _check_one_group(groups_a_row)
+        bits = _USUAL_BITS if n_bits is None else check_integer(n_bits, "n_bits", 1, MAX_BITS)
+        if hasher != "auto":  # each has rules of its own
+            made_up = RandomState(0).standard_normal((min(n_rows, _TRIED), n_features))
+            bits = fitted(hasher, made_up, n_bits=n_bits, random_state=0, verbose=0).n_bits_
+    _, _, given = _kind_told(kind, n_rows, options)
+    check_integer(given.get("n_groups", 1), "n_groups", 1, n_rows)
+    check_integer(given.get("n_tables", 1), "n_tables", 1, bits)
+
+
+def _check_no_hasher(hasher: str | Hasher) -> None:
+    if hasher != "auto":
+        raise InputError(
+            "sketch='signs' learns by itself and takes no hasher: leave hasher out, or take "
+            "sketch='codes'"
+        )
+
+
+def _check_one_group(groups_a_row: int | None) -> None:
+    if groups_a_row is not None:
+        raise InputError("groups_a_row is for sketch='signs', this is sketch='codes'")
+
+
 def kind_for(
     kind: str,
     rows: Rows,
@@ -325,27 +419,35 @@ def kind_for(
     >>> kind_for("multi", Rows(np.eye(4)), 8, options={"n_tables": 2}, random_state=0)[1]
     'multi, as was asked for'
     """
+    chosen, reason, given = _kind_told(kind, rows.n_rows, options)
+    learnt = KINDS[chosen].learn(
+        rows, given, n_bits=n_bits, random_state=random_state, for_products=for_products
+    )
+    return learnt, reason
+
+
+def _kind_told(
+    kind: str, n_rows: int, options: Mapping[str, int | None]
+) -> tuple[str, str, dict[str, int]]:
+    """The name of the kind, why it is this one, and what was said of it."""
     check_choice(kind, "kind", ("auto", *KINDS))
     reason = f"{kind}, as was asked for"
     given = {name: value for name, value in options.items() if value is not None}
     if kind == "auto":
-        few = rows.n_rows < _FEW_ROWS
+        few = n_rows < _FEW_ROWS
         kind = "flat" if few and "n_groups" not in given else "grouped"
         reason = (
-            f"flat: all codes of {rows.n_rows:,} rows are scanned in less time than groups of them "
+            f"flat: all codes of {n_rows:,} rows are scanned in less time than groups of them "
             f"would save; from {_FEW_ROWS:,} rows on it is grouped"
             if kind == "flat"
-            else f"grouped: of {rows.n_rows:,} rows, a query looks at the nearest groups only; "
+            else f"grouped: of {n_rows:,} rows, a query looks at the nearest groups only; "
             f"below {_FEW_ROWS:,} rows it is flat"
         )
     for name in given:
         if name not in KINDS[kind].options:
             of = next(one.name for one in KINDS.values() if name in one.options)
             raise InputError(f"{name} is for the {of} kind, this one is {kind}")
-    learnt = KINDS[kind].learn(
-        rows, given, n_bits=n_bits, random_state=random_state, for_products=for_products
-    )
-    return learnt, reason
+    return kind, reason, given
 
 
 def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:
@@ -397,21 +499,27 @@ def rowset_of(
     """
     sketch, kind = state.sketch, state.kind
     if isinstance(sketch, Bits):  # they are codes already
+        codes = np.array(X[first : first + len(ids)])
+        labels_of_codes = None
+        if isinstance(kind, Grouped):
+            labels_of_codes = kind.centers.labels(Rows(Unpacked(codes, sketch.n_bits)))
         advance(len(ids))
-        return Rowset(ids, {"codes": np.array(X[first : first + len(ids)])}, None, None)
+        return Rowset(ids, {"codes": codes}, None, labels_of_codes)
     part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
 
-    def kept(block: Floats, _: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.integer] | None]:
+    def kept(
+        block: Floats, _: int
+    ) -> tuple[int, dict[str, NDArray[Any]], NDArray[np.integer] | None]:
         groups = kind.labels(block)
-        return sketch.encode(block, groups), groups
+        return len(block), sketch.encode(block, groups), groups
 
     columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
     start, width = 0, sketch.n_bits
     rows = Rows(as_hashed(part, state.metric), first=first)
     with closing(rows.map(kept, width=width)) as blocks:
-        for of_block, groups in blocks:
-            stop = start + len(next(iter(of_block.values())))
+        for n_rows, of_block, groups in blocks:
+            stop = start + n_rows
             for name, some in of_block.items():
                 columns[name][start:stop] = some
             if groups is not None:

@@ -16,7 +16,7 @@ from densehash.index.state import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["old_payload", "payload_of"]
+__all__ = ["no_payload", "old_payload", "payload_of"]
 
 
 def payload_of(
@@ -60,12 +60,23 @@ def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
     return rows
 
 
+def no_payload() -> InputError:
+    """What to say where there is none.
+
+    Examples
+    --------
+    >>> no_payload()
+    InputError('this index has no payload: build it with payload=...')
+    """
+    return InputError("this index has no payload: build it with payload=...")
+
+
 def _rows_at(
     state: State, ids: NDArray[Any], missing: NDArray[np.bool_] | None
 ) -> tuple[PayloadRows, list[int]]:
     """Rows of ids, and the segments in which they are; only these are read."""
     if state.payload is None:
-        raise InputError("this index has no payload: build it with payload=...")
+        raise no_payload()
     where, ranks = locate(state, ids)
     lost = where < 0 if missing is None else (where < 0) & ~missing
     if bool(lost.any()):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import as_array
 from densehash.errors import InputError
+from densehash.index.columns import Columns
 from densehash.index.ids import check_ids, find, public_ids, type_of
 from densehash.index.matching import is_expression, matching
 from densehash.index.segment import Segment
@@ -17,7 +18,7 @@ from densehash.index.state import State
 from densehash.index.visits import Allowed
 from densehash.index.where import where_of
 
-__all__ = ["allowed_rows"]
+__all__ = ["allowed_rows", "check_of_columns", "is_of_columns"]
 
 Filter = ArrayLike | Callable[[NDArray[Any]], ArrayLike]
 """A boolean array, one for each id; an array of ids; or a function of ids that returns booleans."""
@@ -41,11 +42,11 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
     >>> allowed_rows(state, [1, 3])
     [array([False,  True, False,  True])]
     """
-    if chosen is None:
+    if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
         return [segment.live for segment in state.segments]
     if callable(chosen):
         return [_of_function(segment, chosen) for segment in state.segments]
-    if isinstance(chosen, (str, Mapping)) or is_expression(chosen):
+    if is_of_columns(chosen):
         return _of_payload(state, chosen)
     listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
     array = as_array(listed, "filter")
@@ -59,13 +60,40 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
     return [_of_ids(segment, wanted) for segment in state.segments]
 
 
-def _of_payload(state: State, chosen: Any) -> list[Allowed]:
-    if state.payload is None:
+def is_of_columns(chosen: object) -> bool:
+    """Whether a filter speaks of the columns of the payload: a dict, words, or an Expression.
+
+    Examples
+    --------
+    >>> is_of_columns({"lang": "en"}), is_of_columns("lang = 'en'"), is_of_columns([1, 3])
+    (True, True, False)
+    """
+    return isinstance(chosen, (str, Mapping)) or is_expression(chosen)
+
+
+def check_of_columns(chosen: Any, columns: Columns | None) -> Any:
+    """What a filter by columns asks for, as :func:`densehash.index.matching.matching` takes it.
+
+    Parameters
+    ----------
+    chosen : a filter that speaks of columns
+    columns : those of the index, or None
+
+    Examples
+    --------
+    >>> check_of_columns("year > 2000", (("year", "int64"),))
+    Asked(column='year', how='>', values=(2000,))
+    """
+    if columns is None:
         raise InputError(
             "filter speaks of columns, but this index has no payload: build it with payload=..., "
             "or filter by ids"
         )
-    where = chosen if is_expression(chosen) else where_of(chosen, state.payload)
+    return chosen if is_expression(chosen) else where_of(chosen, columns)
+
+
+def _of_payload(state: State, chosen: Any) -> list[Allowed]:
+    where = check_of_columns(chosen, state.payload)
     found: list[Allowed] = []
     for segment in state.segments:
         if segment.payload is not None:

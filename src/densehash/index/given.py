@@ -18,7 +18,7 @@ from densehash.index.columns import (
 )
 from densehash.index.payload import BATCH_BYTES, BATCH_ROWS, PayloadRows, converting
 
-__all__ = ["payload_rows"]
+__all__ = ["check_given", "kinds_of", "nulls_only", "payload_rows"]
 
 _ALLOWED = (
     "numbers, booleans, strings, binary, dates, timestamps and lists of strings, each with nulls"
@@ -56,12 +56,59 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
         table = _as_known(table, columns)
     for name, kind in columns:
         came = kind_of(table.schema.field(name).type)
-        if came != kind and not _converts(came, kind):
+        is_null = pa.types.is_null(table.schema.field(name).type)  # nulls only, of any type
+        if came != kind and not is_null and not _converts(came, kind):
             raise InputError(
                 f"column {name!r} of the payload is {kind} in the index, got "
                 f"{table.schema.field(name).type}"
             )
     return PayloadRows(_converted(pa, table, columns), columns)
+
+
+def check_given(payload: Any, columns: Columns | None, *, needed: bool = True) -> None:
+    """Refuse a payload for an index that keeps none, and none for rows that must have one.
+
+    Parameters
+    ----------
+    payload : what was given with rows that are added, or None
+    columns : those of the index, or None
+    needed : whether the rows must have one, where the index has columns
+
+    Examples
+    --------
+    >>> check_given(None, (("year", "int64"),))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: rows of this index have a payload, so pass payload=... with the \
+columns year (int64)
+    """
+    if payload is None and columns is not None and needed:
+        raise InputError(
+            f"rows of this index have a payload, so pass payload=... with the columns "
+            f"{in_words(columns)}"
+        )
+    if payload is not None and columns is None:
+        raise InputError(
+            "this index has no payload, and rows that come later cannot bring one: build it "
+            "with payload=..."
+        )
+
+
+def kinds_of(given: Any) -> tuple[tuple[str, str | None], ...]:
+    """Names of the columns of a payload and how they are kept; None where there are nulls only.
+
+    Examples
+    --------
+    >>> kinds_of([{"year": 2019, "lang": None}])
+    (('year', 'int64'), ('lang', None))
+    """
+    pa = arrow()
+    with converting():
+        schema = _table_of(pa, given, None).schema
+    _check_names(schema.names)
+    return tuple(
+        (field.name, None if pa.types.is_null(field.type) else _kept_as(field)) for field in schema
+    )
 
 
 def _table_of(pa: Any, given: Any, columns: Columns | None) -> Any:
@@ -115,13 +162,25 @@ def _kept_as(field: Any) -> str:
     if kind is not None:
         return kind
     if arrow().types.is_null(field.type):
-        raise InputError(
-            f"column {field.name!r} of the payload has nulls only, so that its type is unknown: "
-            "leave it out, or pass a pyarrow Table with a schema"
-        )
+        raise nulls_only(field.name)
     raise InputError(
         f"column {field.name!r} of the payload is {field.type}, which is not kept: a payload has "
         f"{_ALLOWED}"
+    )
+
+
+def nulls_only(name: str) -> InputError:
+    """What to say of a column that has no value.
+
+    Examples
+    --------
+    >>> nulls_only("year")
+    InputError("column 'year' of the payload has nulls only, so that its type is unknown: leave it \
+out, or pass a pyarrow Table with a schema")
+    """
+    return InputError(
+        f"column {name!r} of the payload has nulls only, so that its type is unknown: leave it "
+        "out, or pass a pyarrow Table with a schema"
     )
 
 

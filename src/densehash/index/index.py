@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
-from densehash.columns import parts_of_frame
+from densehash.columns import column_of, parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
-from densehash.index.building import as_hashed, empty_state, kept_type, state_of_codes
+from densehash.index.building import kept_type, state_of_codes
 from densehash.index.changes import (
     Upserted,
     check_new,
@@ -27,12 +27,11 @@ from densehash.index.changes import (
     with_rows,
     without_ids,
 )
-from densehash.index.columns import in_words
 from densehash.index.fetching import old_payload, payload_of
 from densehash.index.filters import AnyFilter, allowed_rows
-from densehash.index.given import payload_rows
+from densehash.index.given import check_given, payload_rows
 from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
-from densehash.index.measuring import measured
+from densehash.index.learning import LEARN_AT, built, grown, ready_for, state_to_learn
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place, on_disk
@@ -46,6 +45,7 @@ from densehash.index.requests import (
     check_probes,
     check_radius,
     check_rerank,
+    compares_all,
     n_candidates,
     question_of,
     reach_of,
@@ -62,7 +62,6 @@ from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
 from densehash.notebook import table
 from densehash.progress import shows_bars
-from densehash.rows import Rows
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
@@ -81,10 +80,10 @@ __all__ = ["Index"]
 class Index:
     """Vectors with ids, their codes, and the way from a query to its neighbours.
 
-    An index is made by :meth:`build` or :meth:`open`. One that was built lives in memory until it
-    is saved. One that was opened reads its folder as far as it is asked, and every change of it is
-    on the disk, whole, when the call returns. Threads may search while one changes the index:
-    each search sees it before or after a change.
+    An index is made by :meth:`build`, :meth:`create` or :meth:`open`. One that was built lives in
+    memory until it is saved. One that was opened reads its folder as far as it is asked, and every
+    change of it is on the disk, whole, when the call returns. Threads may search while one changes
+    the index: each search sees it before or after a change.
 
     Examples
     --------
@@ -202,42 +201,108 @@ class Index:
             check_new(names, len(vectors))
         beside = None if payload is None else payload_rows(payload, len(vectors))
 
-        def made(place: Place) -> State:
-            empty = empty_state(
-                as_hashed(vectors, metric),
-                partial(Rows, verbose=shown),
-                sketch=sketch,
-                hasher=hasher,
-                n_bits=n_bits,
-                kind=kind,
-                options={"n_groups": n_groups, "n_tables": n_tables},
-                metric=metric,
-                id_type="int64" if names is None else type_of(names),
-                vector_type=vector_type,
-                random_state=random_state,
-                verbose=int(shown),
-                scaled=vector_type == "int8" and vectors.dtype.kind == "f",
-                groups_a_row=groups_a_row,
-            )
-            if beside is not None:
-                empty = replace(empty, payload=beside.columns)
-            whole = with_rows(empty, vectors, names, int(shown), payload=beside, place=place)
-            ready = measured(whole, vectors, names, random_state, verbose=shown)
-            ready.sketch.forget()
-            ready.kind.forget()
-            return ready
-
+        made = partial(
+            built,
+            vectors,
+            names,
+            beside,
+            metric=metric,
+            vector_type=vector_type,
+            random_state=random_state,
+            sketch=sketch,
+            hasher=hasher,
+            n_bits=n_bits,
+            kind=kind,
+            n_groups=n_groups,
+            groups_a_row=groups_a_row,
+            n_tables=n_tables,
+            verbose=shown,
+        )
         if path is None:
-            return cls(made(MEMORY))
+            return cls(made())
         with Store.creating(path, form=INDEX) as change:
             if vector_type is not None:  # said before the hasher learns, which takes long
                 n_numbers = len(vectors) * vectors.shape[1]
                 change.check_room(n_numbers * np.dtype(vector_type).itemsize)
-            state = made(on_disk(change))
+            state = made(place=on_disk(change))
             content = change.publish(
                 content_of(state), checked=CHECKED, version=state.format_version
             )
         return cls(with_segments_of(state, content), change.store)
+
+    @classmethod
+    @lets_go
+    def create(
+        cls,
+        d: int,
+        *,
+        metric: MetricName = "l2",
+        learn_at: int = LEARN_AT,
+        sketch: SketchName = "auto",
+        hasher: str = "auto",
+        n_bits: int | None = None,
+        kind: KindName = "auto",
+        keep_vectors: bool | VectorType = True,
+        n_groups: int | None = None,
+        groups_a_row: int | None = None,
+        n_tables: int | None = None,
+        random_state: int | RandomState | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Make an index of no rows, in memory or in a folder, which learns when enough have come.
+
+        :meth:`add` and :meth:`upsert` bring rows. The first ones decide whether ids are numbers or
+        strings, in what type vectors are kept, and what columns the payload has, if any. A search
+        compares every row, so that it finds all neighbours, until there are ``learn_at`` of them;
+        ``index.reason`` says so. The call that brings them learns from all rows that are there, as
+        :meth:`build` would, in the same change. From then on it is an index like any other.
+
+        Parameters
+        ----------
+        d : features of a row
+        metric : "l2", "cosine" or "ip", as in :meth:`build`
+        learn_at : how many rows it takes to learn, at least 2, default 8,192. Groups are as many as
+            suit these rows: where many more will come at once, let it wait, or :meth:`build`
+        sketch, n_bits, kind, n_groups, groups_a_row, n_tables : as in :meth:`build`, for when it
+            learns
+        hasher : the name of a method, for codes
+        keep_vectors : as in :meth:`build`; until it learns, vectors are kept
+        random_state : of what it learns; a RandomState draws a number, which is kept
+        path : a folder in which the index is made, as in :meth:`build`
+
+        Examples
+        --------
+        >>> index = Index.create(4, learn_at=300, random_state=0)
+        >>> index
+        Index(empty, nothing learnt before 300 rows, 4 features, l2)
+        >>> X = np.random.default_rng(0).standard_normal((300, 4), dtype=np.float32)
+        >>> index.add(X[:2], ids=["a", "b"])
+        array(['a', 'b'], dtype=object)
+        >>> index.search(X[1], k=1).ids
+        array(['b'], dtype=object)
+        >>> index.upsert([f"row {i}" for i in range(300)], X)
+        Upserted(added=300, updated=0)
+        >>> index
+        Index(flat, 302 rows, signs of 160 bits, float32 vectors, l2)
+        """
+        settings = {
+            "learn_at": learn_at,
+            "sketch": sketch,
+            "hasher": hasher,
+            "n_bits": n_bits,
+            "kind": kind,
+            "keep_vectors": keep_vectors,
+            "n_groups": n_groups,
+            "groups_a_row": groups_a_row,
+            "n_tables": n_tables,
+            "random_state": random_state,
+        }
+        state = state_to_learn(d, metric, settings)
+        if path is None:
+            return cls(state)
+        with Store.creating(path, form=INDEX) as change:
+            change.publish(content_of(state), checked=CHECKED, version=state.format_version)
+        return cls(state, change.store)
 
     @classmethod
     @lets_go
@@ -248,8 +313,10 @@ class Index:
         ids: ArrayLike | None = None,
         hasher: Hasher | None = None,
         n_bits: int | None = None,
-        kind: Literal["auto", "flat", "multi"] = "auto",
+        kind: KindName = "auto",
+        n_groups: int | None = None,
         n_tables: int | None = None,
+        random_state: int | RandomState | None = None,
         path: str | os.PathLike[str] | None = None,
         verbose: int | None = None,
     ) -> Self:
@@ -266,8 +333,12 @@ class Index:
         ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
         hasher : fitted, the one that made the codes; then vectors are hashed by it
         n_bits : of packed codes that end in padding, which is zero; 8 times the width without
-        kind : "flat", "multi", or "auto", which is flat
+        kind : "flat", which compares all codes; "grouped", which compares those in the nearest
+            groups, and is several times as fast where there are a million; "multi"; or "auto",
+            which is flat, and grouped where ``n_groups`` is given
+        n_groups : for the grouped kind; about 1.3 times the root of n without
         n_tables : for the multi kind; n_bits / log2(n) without
+        random_state : of the groups
         path : a folder in which the index is made, as in :meth:`build`
         verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
 
@@ -279,17 +350,20 @@ class Index:
         Hits(ids=array(['four', 'two'], dtype=object), distances=array([1, 1], dtype=int32))
         """
         names = None if ids is None else check_ids(ids)
+        shown = int(shows_bars(verbose))
         state, kept = state_of_codes(
             codes,
             hasher=hasher,
             n_bits=n_bits,
             kind=kind,
+            n_groups=n_groups,
             n_tables=n_tables,
+            random_state=random_state,
             id_type="int64" if names is None else type_of(names),
+            verbose=shown > 0,
         )
         if names is not None:
             check_new(names, len(kept), "codes")
-        shown = int(shows_bars(verbose))
         if path is None:
             return cls(with_rows(state, kept, names, shown))
         with Store.creating(path, form=INDEX) as change:
@@ -421,13 +495,7 @@ class Index:
     @property
     def ids(self) -> NDArray[Any]:
         """Ids of all rows, rising: int64 (n,), or strings in an array of objects."""
-        parts = [segment.live_ids for segment in self._state.segments]
-        if not parts:
-            return public_ids(no_ids(self._state.id_type))
-        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
-        if len(parts) > 1:
-            whole.sort()
-        return public_ids(whole)
+        return self.matching(None)
 
     @property
     def hasher(self) -> Hasher:
@@ -441,7 +509,7 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "codes", "signs", or ready-made "bits"."""
+        """What is kept of a row: "codes", "signs", ready-made "bits"; "vectors" until it learns."""
         return self._state.sketch.name
 
     @property
@@ -547,8 +615,6 @@ class Index:
         """
         X, ids = parts_of_frame(X, ids, column)
         vectors = rows_for(self._state, X)
-        if ids is None and self._state.id_type == "string":
-            raise InputError("ids are strings here, so rows that are added must bring theirs")
         given = None if ids is None else self._check_ids(ids)
         if given is not None:
             check_new(given, len(vectors))
@@ -557,7 +623,7 @@ class Index:
 
         def with_new(state: State, place: Place) -> State:
             nonlocal first
-            first = state.next_id
+            state, first = ready_for(state, vectors, given, beside), state.next_id
             if given is not None:
                 where, _ = locate(state, given)
                 if bool((where >= 0).any()):
@@ -565,7 +631,8 @@ class Index:
                     raise InputError(
                         f"id {there!r} is in the index already: update or upsert it instead"
                     )
-            return with_rows(state, vectors, given, verbose, payload=beside, place=place)
+            more = with_rows(state, vectors, given, verbose, payload=beside, place=place)
+            return grown(more, place, verbose=verbose > 0)
 
         self._change(with_new)
         if given is None:
@@ -674,8 +741,10 @@ class Index:
 
         def merged(state: State, place: Place) -> State:
             nonlocal n_updated
-            others, n_updated = without_ids(state, wanted)
-            return with_rows(others, vectors, wanted, verbose, payload=beside, place=place)
+            ready = ready_for(state, vectors, wanted, beside)
+            others, n_updated = without_ids(ready, wanted)
+            more = with_rows(others, vectors, wanted, verbose, payload=beside, place=place)
+            return grown(more, place, verbose=verbose > 0)
 
         self._change(merged)
         return Upserted(len(wanted) - n_updated, n_updated)
@@ -710,6 +779,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Ranges: ...
     @overload
     def search(
@@ -726,6 +796,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits: ...
     @overload
     def search(
@@ -742,6 +813,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits: ...
     def search(
         self,
@@ -757,6 +829,7 @@ class Index:
         recall: float | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
+        column: str | None = None,
     ) -> Hits | Ranges:
         """Find the neighbours of queries.
 
@@ -771,7 +844,9 @@ class Index:
         rerank : "exact", by the kept vectors; "asymmetric", by codes and the query's margins;
             None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
             can be
-        metric : "l2", "cosine" or "ip"; that of the index without, and always of one of signs
+        metric : "l2", "cosine" or "ip"; that of the index without. By another one, every row is
+            compared, which takes kept vectors and finds all; of codes that are told ``candidates``
+            or ``probes``, those are nearest by the metric of the index
         filter : which rows may be found. By the payload: a dict, as ``{"lang": "en", "year":
             {"$gte": 2020}}``, with ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``;
             the same in words, as ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
@@ -788,6 +863,7 @@ class Index:
             without), or how many buckets of each table it looks up by its margins (multi, which
             searches exactly without)
         n_threads : how many threads; without, one for each CPU
+        column : the name of the column of vectors, where Q is a frame that has others
 
         Returns
         -------
@@ -818,11 +894,13 @@ class Index:
             and exclude_self is False
             and rerank == "auto"
             and (candidates is None and metric is None and filter is None)
-            and (radius is None and probes is None)
+            and (radius is None and probes is None and column is None)
         ):
             plain = plain_hits(state, Q, wanted, recall, n_threads)
             if plain is not None:
                 return plain
+        if column is not None:
+            Q = column_of(Q, column)
         Q, is_one = as_queries(Q)
         if is_one:
             search: Callable[..., Hits | Ranges] = self.search
@@ -840,8 +918,11 @@ class Index:
                 n_threads=n_threads,
             )
             return found.first if isinstance(found, Hits) else found
-        asked = question_of(state, Q, metric=metric, probes=probes, n_threads=n_threads)
+        asked = question_of(
+            state, Q, metric=metric, probes=probes, n_threads=n_threads, any_metric=True
+        )
         how = check_rerank(rerank, state)
+        compare_all = compares_all(state, asked.metric, how, candidates, probes)
         if how == "asymmetric" and not asked.has_vectors:
             if rerank != "auto":
                 raise InputError("rerank must be None here: queries that are codes have no margins")
@@ -862,6 +943,7 @@ class Index:
             how,
             allowed,
             reach,
+            compare_all,
         )
         if limit is not None and k is None:
             return ranges_of(state, asked, request, own=own, radius=limit)
@@ -926,6 +1008,7 @@ class Index:
             how,
             allowed_rows(state, None),
             reach_of(state, None, probes),
+            not state.sketch.is_learnt,
         )
         return neighbors_graph(
             state,
@@ -977,7 +1060,14 @@ class Index:
         n = n_candidates(candidates, USUAL_K, how, state)
         return near_duplicates(
             state,
-            Request(USUAL_K, n, how, allowed_rows(state, None), reach_of(state)),
+            Request(
+                USUAL_K,
+                n,
+                how,
+                allowed_rows(state, None),
+                reach_of(state),
+                not state.sketch.is_learnt,
+            ),
             check_radius(radius, how, state),
             n_threads=check_threads(n_threads),
             verbose=verbose > 0,
@@ -1000,7 +1090,7 @@ class Index:
         Q : real array of shape (q, d): some queries, a few hundred, that are not in the index
         recall : the share of the k nearest rows to be found, above 0, at most 1
         k : how many neighbours
-        metric : "l2", "cosine" or "ip"; that of the index without
+        metric : that of the index, which searches go by; another one is an error
         n_threads : how many threads
         verbose : 1 shows bars while it takes long
 
@@ -1017,6 +1107,11 @@ class Index:
         True
         """
         state = self._state
+        if not state.sketch.is_learnt:
+            raise InputError(
+                "there is nothing to tune yet: this index compares every row until it has learnt; "
+                f"{state.reason}"
+            )
         asked = question_of(state, Q, metric=metric, probes=None, n_threads=n_threads)
         found, settings = tune(state, asked, recall=recall, k=check_k(k), verbose=verbose > 0)
         self._change(lambda newest, _: replace(newest, settings=settings))
@@ -1052,6 +1147,35 @@ class Index:
             if segment.vectors is not None and here.any():
                 found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
         return found
+
+    def matching(self, filter: AnyFilter | None) -> NDArray[Any]:  # noqa: A002
+        """Ids of the rows that a search with this filter may find.
+
+        Parameters
+        ----------
+        filter : as in :meth:`search`; None is every row
+
+        Returns
+        -------
+        ids, rising: int64 (m,), or strings in an array of objects
+
+        Examples
+        --------
+        >>> X, years = np.eye(4), [{"year": year} for year in (1999, 2004, 2011, 2020)]
+        >>> Index.build(X, n_bits=8, payload=years).matching({"year": {"$lt": 2010}})
+        array([0, 1])
+        """
+        state = self._state
+        parts = [
+            segment.ids if allowed is None else segment.ids[allowed]
+            for segment, allowed in zip(state.segments, allowed_rows(state, filter), strict=True)
+        ]
+        if not parts:
+            return public_ids(no_ids(state.id_type))
+        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
+        if len(parts) > 1:
+            whole.sort()
+        return public_ids(whole)
 
     def payload(self, ids: ArrayLike) -> pa.Table:
         """What is kept beside the vectors of rows.
@@ -1100,28 +1224,23 @@ class Index:
                 after = make(self._state, on_disk(change))
                 if after is self._state:
                     return
-                content = content_of(after, unchanged=change.content)
+                same = after.sketch is self._state.sketch
+                content = content_of(after, unchanged=change.content if same else None)
                 published = change.publish(content, checked=CHECKED, version=after.format_version)
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
 
     def _needed_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
-        if payload is None and self._state.payload is not None:
-            raise InputError(
-                f"rows of this index have a payload, so pass payload=... with the columns "
-                f"{in_words(self._state.payload)}"
-            )
+        if not self._state.is_open:
+            check_given(payload, self._state.payload)
         return self._check_payload(payload, n_rows)
 
     def _check_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
+        if not self._state.is_open:
+            check_given(payload, self._state.payload, needed=False)
         if payload is None:
             return None
-        if self._state.payload is None:
-            raise InputError(
-                "this index has no payload, and rows that come later cannot bring one: build it "
-                "with payload=..."
-            )
-        return payload_rows(payload, n_rows, self._state.payload)
+        return payload_rows(payload, n_rows, None if self._state.is_open else self._state.payload)
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)

@@ -45,17 +45,12 @@ def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
     >>> matching(payload, where_of("not year < 2020", rows.columns))
     array([False, False,  True])
     """
-    if is_expression(chosen):
-        return _by_expression(payload, chosen)
-    found = payload.kept_mask(chosen)
+    by_expression = is_expression(chosen)
+    key = _Same(chosen) if by_expression else chosen
+    found = payload.kept_mask(key)
     if found is None:
-        kinds = dict(payload.columns)
-        parts = [
-            _found(batch, chosen, kinds).fill_null(False).to_numpy(zero_copy_only=False)
-            for batch in payload.batches
-        ]
-        found = np.concatenate(parts)
-        payload.keep_mask(chosen, found)
+        found = (_by_expression if by_expression else _by_tree)(payload, chosen)
+        payload.keep_mask(key, found)
     return found
 
 
@@ -68,6 +63,28 @@ def is_expression(chosen: object) -> bool:
     (True, False)
     """
     return type(chosen).__name__ == "Expression" and type(chosen).__module__.startswith("pyarrow")
+
+
+class _Same:
+    """An Expression as a key: what equals it, types of values included, finds the same rows."""
+
+    def __init__(self, expression: Any) -> None:
+        self._expression, self._hash = expression, hash(str(expression))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and bool(self._expression.equals(other._expression))
+
+
+def _by_tree(payload: Payload, chosen: Where) -> NDArray[np.bool_]:
+    kinds = dict(payload.columns)
+    parts = [
+        _found(batch, chosen, kinds).fill_null(False).to_numpy(zero_copy_only=False)
+        for batch in payload.batches
+    ]
+    return np.concatenate(parts)
 
 
 def _by_expression(payload: Payload, chosen: Any) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.random import RandomState
@@ -28,7 +28,8 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     It has the contract of scikit-learn's ``KNeighborsTransformer``: ``fit_transform`` gives a
     sparse graph that estimators with ``metric="precomputed"`` take (TSNE, DBSCAN, Isomap,
-    SpectralClustering), in a pipeline as well.
+    SpectralClustering), in a pipeline as well, and ``kneighbors`` answers as that of
+    ``NearestNeighbors`` does.
 
     Parameters
     ----------
@@ -133,21 +134,8 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         CSR matrix of shape (m, n_samples_fit_): distances, by which the entries of a row are
         ordered, or ones
         """
-        from scipy.sparse import csr_matrix  # noqa: PLC0415  no other call needs it
-
         check_is_fitted(self)
-        rows = check_vectors(X, "X")
-        validate_data(self, X, skip_check_array=True, reset=False)
-        k = self._n_entries()
-        hits = self.index_.search(
-            rows, k, candidates=self.candidates, probes=self.probes, n_threads=self.n_threads
-        )
-        values = hits.distances.astype(np.float64)
-        if self.mode == "connectivity":
-            values = np.ones_like(values)
-        limits = np.arange(0, hits.ids.size + 1, k)
-        shape = len(hits.ids), self.n_samples_fit_
-        return csr_matrix((values.reshape(-1), hits.ids.reshape(-1), limits), shape=shape)
+        return self.kneighbors_graph(X, self.n_neighbors + (self.mode == "distance"), self.mode)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> csr_matrix:
         """Build the index of rows, and give their own neighbours in it.
@@ -158,13 +146,84 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         return self.fit(X, y).transform(X)
 
-    def _n_entries(self) -> int:
-        k = self.n_neighbors + (self.mode == "distance")
-        if k > self.n_samples_fit_:
-            raise InputError(
-                f"n_neighbors is {self.n_neighbors}, too many for {self.n_samples_fit_} rows"
-            )
-        return k
+    def kneighbors(
+        self,
+        X: ArrayLike | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+    ) -> Any:
+        """The neighbours of rows among those of ``fit``, as ``NearestNeighbors`` gives them.
+
+        Parameters
+        ----------
+        X : real array of shape (m, d), finite; None asks for the rows of ``fit``, of which none is
+            its own neighbour
+        n_neighbors : how many; by default that of the estimator
+        return_distance : whether distances are returned, too (default)
+
+        Returns
+        -------
+        distances : float64 (m, n_neighbors), rising in each row
+        indices : int64 (m, n_neighbors), numbers of rows of ``fit``
+
+        Examples
+        --------
+        >>> X = np.array([[0.0], [1.0], [3.0]])
+        >>> HashingNeighbors(n_neighbors=1).fit(X).kneighbors([[2.5]])
+        (array([[0.5]]), array([[2]]))
+        >>> HashingNeighbors(n_neighbors=1).fit(X).kneighbors(return_distance=False)
+        array([[1],
+               [0],
+               [1]])
+        """
+        check_is_fitted(self)
+        k = self.n_neighbors if n_neighbors is None else n_neighbors
+        check_integer(k, "n_neighbors", 1)
+        n_others = self.n_samples_fit_ - (X is None)
+        if k > n_others:
+            raise InputError(f"n_neighbors is {k}, too many for {n_others} rows")
+        if X is None:
+            own: Any = self.index_.ids
+            rows = self.index_.get(own)
+        else:
+            own, rows = False, check_vectors(X, "X")
+            validate_data(self, X, skip_check_array=True, reset=False)
+        hits = self.index_.search(
+            rows,
+            k,
+            candidates=self.candidates,
+            exclude_self=own,
+            probes=self.probes,
+            n_threads=self.n_threads,
+        )
+        distances = hits.distances.astype(np.float64)
+        return (distances, hits.ids) if return_distance else hits.ids
+
+    def kneighbors_graph(
+        self,
+        X: ArrayLike | None = None,
+        n_neighbors: int | None = None,
+        mode: GraphMode = "connectivity",
+    ) -> csr_matrix:
+        """The same as a sparse graph.
+
+        Parameters
+        ----------
+        X, n_neighbors : as in :meth:`kneighbors`
+        mode : "connectivity" for ones (default), or "distance"
+
+        Returns
+        -------
+        CSR matrix of shape (m, n_samples_fit_), with n_neighbors entries in a row
+        """
+        from scipy.sparse import csr_matrix  # noqa: PLC0415  no other call needs it
+
+        check_choice(mode, "mode", ("connectivity", "distance"))
+        distances, indices = self.kneighbors(X, n_neighbors)
+        values = distances if mode == "distance" else np.ones_like(distances)
+        limits = np.arange(0, indices.size + 1, indices.shape[1])
+        shape = len(indices), self.n_samples_fit_
+        return csr_matrix((values.reshape(-1), indices.reshape(-1), limits), shape=shape)
 
     @property
     def _n_features_out(self) -> int:

@@ -388,6 +388,10 @@ class Payload:
             raise damaged_payload("it has another number of rows than its segment")
         return batches
 
+    def check(self) -> None:
+        """Read the bytes, which is done once; what is wrong with them is an error."""
+        _ = self.batches
+
     def kept_mask(self, chosen: object) -> NDArray[np.bool_] | None:
         """What the same filter has found before, bool (n,), by rank."""
         return self._masks.get(chosen)

@@ -20,6 +20,11 @@ __all__ = ["EVERYTHING", "Prepared", "Question", "Reach", "Request"]
 class Prepared(ABC):
     """What a sketch makes of q queries, once for all segments."""
 
+    @property
+    def points(self) -> NDArray[Any] | None:
+        """Real (q, n), what groups are chosen by; None, where it is the vectors."""
+        return None
+
     @abstractmethod
     def __len__(self) -> int:
         """How many queries."""
@@ -95,6 +100,12 @@ class Question:
         """What the sketch makes of the queries; an error where their numbers are too large."""
         return self._prepare(self.hashed)
 
+    @property
+    def points(self) -> NDArray[Any] | None:
+        """What groups are chosen by; None, where nobody knows."""
+        own = self.prepared.points
+        return self.hashed if own is None and self.has_vectors else own
+
     def some(self, which: slice | NDArray[np.intp]) -> Question:
         """The question for some of the queries."""
         part = Question(
@@ -160,6 +171,7 @@ class Request:
     rerank : "exact", a way of the sketch's own ("asymmetric"), or None
     allowed : for each segment which rows may be found
     reach : how far a sketch that estimates distances looks; None for others
+    compare_all : whether every row is compared by its vector, whatever the sketch
     watch : is told of each batch what was looked at, int32 (q, 3): groups, entries, vectors
     """
 
@@ -168,4 +180,5 @@ class Request:
     rerank: str | None
     allowed: Sequence[Allowed]
     reach: Reach | None = None
+    compare_all: bool = False
     watch: Callable[[NDArray[np.int32]], None] | None = None

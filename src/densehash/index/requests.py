@@ -38,6 +38,7 @@ __all__ = [
     "check_probes",
     "check_radius",
     "check_rerank",
+    "compares_all",
     "n_candidates",
     "question_of",
     "reach_of",
@@ -74,7 +75,7 @@ def check_own_type(ids: ArrayLike, state: State, name: str = "ids") -> NDArray[A
     if isinstance(ids, (list, tuple)) and len(ids) == 0:
         return no_ids(state.id_type)
     found = check_ids(ids, name)
-    if type_of(found) != state.id_type:
+    if type_of(found) != state.id_type and not state.is_open:
         raise InputError(f"{name} are of type {type_of(found)}, those of the index {state.id_type}")
     return found
 
@@ -127,7 +128,7 @@ def check_rerank(rerank: str | None, state: State) -> str | None:
     'exact'
     """
     if rerank is None:
-        return None
+        return None if state.sketch.is_learnt else "exact"  # there is nothing else to rank by
     own = state.sketch.reranks
     check_choice(rerank, "rerank", ("auto", "exact", *own))
     if rerank == "auto":
@@ -202,6 +203,10 @@ def reach_of(state: State, recall: float | None = None, probes: int | None = Non
     >>> reach_of(state, 0.8).spread < reach_of(state, 0.99).spread
     True
     """
+    if not state.sketch.is_learnt:
+        if recall is not None:
+            check_recall(recall)  # all of them are found
+        return None
     if not state.sketch.estimates:
         if recall is not None:
             raise InputError(
@@ -277,8 +282,15 @@ def question_of(
     metric: str | None = None,
     probes: int | None = None,
     n_threads: int | None = None,
+    any_metric: bool = False,
 ) -> Question:
     """Queries, checked.
+
+    Parameters
+    ----------
+    state : the index
+    Q, metric, probes, n_threads : as in :meth:`densehash.Index.search`
+    any_metric : whether the metric may differ from that of the index, where vectors tell distances
 
     Examples
     --------
@@ -293,7 +305,7 @@ def question_of(
     vectors = np.asarray(check_vectors(Q, "Q")[:])
     if vectors.shape[1] != state.sketch.n_features:
         raise InputError(f"Q has {vectors.shape[1]} features, the index {state.sketch.n_features}")
-    _check_metric(metric, state)
+    _check_metric(metric, state, any_metric=any_metric)
     if (vectors.dtype.kind, vectors.dtype.itemsize) not in _COMPARED:
         vectors = vectors.astype(np.float64 if vectors.dtype.itemsize > 2 else np.float32)
     _check_numbers(vectors)
@@ -315,11 +327,11 @@ def _question_of_codes(
     n_threads: int | None,
 ) -> Question:
     """Queries that are codes, of an index that was made of codes."""
-    _check_metric(metric, state)
+    _check_metric(metric, state, any_metric=False)
     if len(codes) == 0:
         raise InputError("Q is empty: at least 1 code is needed")
     visited = check_probes(probes, state)
-    if visited is not None:
+    if visited is not None and state.kind.probes_by_margins:
         raise InputError(
             f"probes is {visited}, but buckets are chosen by the margins of vectors, and these "
             "queries are codes: leave probes out, which searches codes exactly"
@@ -329,21 +341,63 @@ def _question_of_codes(
         state.sketch.prepare,
         metric=state.metric,
         unit_rows=False,
-        probes=None,
+        probes=visited,
         n_threads=check_threads(n_threads),
-        prepared=CodeQueries(codes=codes),
+        prepared=CodeQueries(codes=codes, n_bits=state.sketch.n_bits),
     )
 
 
-def _check_metric(metric: str | None, state: State) -> None:
+def _check_metric(metric: str | None, state: State, *, any_metric: bool) -> None:
     if metric is None:
         return
     check_choice(metric, "metric", tuple(dict.fromkeys([*METRICS, state.metric])))
-    if metric != state.metric and not state.sketch.any_metric:
+    if metric == state.metric or (any_metric and state.is_exact):
+        return
+    way = f"build another index with metric={metric!r}"
+    if any_metric and not isinstance(state.sketch, Bits):
+        way += ", or this one with keep_vectors=True, so that a search can compare every row"
+    raise InputError(
+        f"metric must be {state.metric!r} here, got {metric!r}: what is kept of rows here tells "
+        f"distances of one metric alone; {way}"
+    )
+
+
+def compares_all(
+    state: State, metric: str, rerank: str | None, candidates: int | None, probes: int | None
+) -> bool:
+    """Whether a search compares every row: nothing is learnt, or what is, is for another metric.
+
+    Codes that are told how many candidates to re-rank take those that are nearest by their own
+    metric.
+
+    Parameters
+    ----------
+    state : the index
+    metric : what the search goes by
+    rerank : what :func:`check_rerank` returned
+    candidates, probes : as in :meth:`densehash.Index.search`
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> state = Index.build(np.eye(8), n_bits=8)._state
+    >>> [compares_all(state, metric, "exact", None, None) for metric in ("l2", "ip")]
+    [False, True]
+    """
+    if not state.sketch.is_learnt or metric == state.metric:
+        return not state.sketch.is_learnt
+    if rerank != "exact":
         raise InputError(
-            f"metric must be {state.metric!r} here, got {metric!r}: {state.sketch.name} know the "
-            "distances of one metric; build another index, or take sketch='codes'"
+            f"rerank must be 'exact' with metric={metric!r}, got {rerank!r}: {state.sketch.name} "
+            f"know {state.metric!r} alone, the metric of the index"
         )
+    told = candidates is not None or probes is not None
+    if told and state.sketch.estimates:
+        raise InputError(
+            f"candidates and probes go by {state.metric!r}, the metric of the index, but metric is "
+            f"{metric!r}: leave them out, and every row is compared"
+        )
+    return not told
 
 
 def _check_numbers(vectors: NDArray[Any]) -> None:

@@ -18,12 +18,16 @@ from densehash.index.ordering import Found, Ranked, first_of, with_wider
 from densehash.index.question import Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
+from densehash.index.sketches.signs import check_size
 from densehash.index.state import State
 from densehash.index.visits import Allowed
+
+_COMPARED = 2**22  # rows of all queries that are compared at a time
 
 __all__ = [
     "as_compared",
     "candidates_of",
+    "compared",
     "exactly",
     "looked_up",
     "merged",
@@ -47,6 +51,8 @@ def nearest(state: State, asked: Question, request: Request) -> Found:
     >>> nearest(state, asked, request).positions
     array([[2, 1, 3]])
     """
+    if request.compare_all:
+        return compared(state, asked, request)
     if state.sketch.estimates and request.rerank == "exact" and request.n_candidates:
         estimated = replace(request, k=request.n_candidates, rerank=None)
         candidates = state.sketch.at_once(state.kind, state.segments, asked, estimated)
@@ -61,6 +67,39 @@ def nearest(state: State, asked: Question, request: Request) -> Found:
         k = request.k
         return Found(distances[:, :k], numbers[:, :k], positions[:, :k])
     return reranked(state, asked, candidates, request)
+
+
+def compared(state: State, asked: Question, request: Request) -> Found:
+    """The k nearest of all rows that may be found, by their vectors.
+
+    Examples
+    --------
+    >>> from densehash.index import Index
+    >>> from densehash.index.requests import question_of
+    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)._state
+    >>> asked = question_of(state, [[2.0]], metric="ip", any_metric=True)
+    >>> compared(state, asked, Request(2, 0, "exact", [None])).positions
+    array([[4, 3]])
+    """
+    check_size(asked.hashed if asked.metric == "cosine" else asked.vectors)
+    parts = []
+    for segment, allowed in zip(state.segments, request.allowed, strict=True):
+        rows = np.arange(segment.n_rows)
+        if allowed is not None:
+            rows = np.flatnonzero(
+                allowed if segment.ranks is None else allowed[segment.rank_at(rows)]
+            )
+        k = min(request.k, max(len(rows), 1))
+        step = max(_COMPARED // len(asked), k)
+        best = np.full((len(asked), 1), -1)
+        for start in range(0, max(len(rows), 1), step):
+            some = np.broadcast_to(
+                rows[start : start + step], (len(asked), len(rows[start : start + step]))
+            )
+            part = exactly(segment, asked, np.concatenate([best, some], axis=1), k)
+            best = part.positions
+        parts.append(part)
+    return merged(state.segments, parts, request.k)
 
 
 def reranked(state: State, asked: Question, candidates: Found, request: Request) -> Found:

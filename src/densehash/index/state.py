@@ -21,7 +21,7 @@ from densehash.index.payload import Payload
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
-from densehash.index.sketches import Bits, Codes, Sketch, sketch_from
+from densehash.index.sketches import Bits, Codes, Sketch, Unlearnt, sketch_from
 from densehash.index.sketches.bits import HAMMING
 from densehash.index.stored import check_stored
 from densehash.truth import METRICS
@@ -112,10 +112,20 @@ class State:
         """What makes codes, where they are what is kept of rows."""
         if isinstance(self.sketch, Codes):
             return self.sketch.hasher
+        if isinstance(self.sketch, Unlearnt):
+            raise InputError(
+                f"this index has no hasher yet: it learns at {self.sketch.plan.learn_at:,} rows, "
+                f"and has {self.n_live:,}"
+            )
         raise InputError(
             f"this index keeps {self.sketch.name}, not codes of a hasher: build it with "
             "sketch='codes'"
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next rows decide of what types ids, vectors and payload are."""
+        return not self.sketch.is_learnt and not self.segments
 
     @property
     def is_exact(self) -> bool:
@@ -147,9 +157,9 @@ class State:
             "reason": self.reason,
             **self.sketch.about,
             "metric": self.metric,
-            "ids": self.id_type,
-            "vectors": self.vector_type,
-            "payload": None if self.payload is None else dict(self.payload),
+            "ids": None if self.is_open else self.id_type,
+            "vectors": None if self.is_open else self.vector_type,
+            "payload": None if self.payload is None or self.is_open else dict(self.payload),
         }
 
     def in_words(self, n_rows: int) -> str:
@@ -157,6 +167,10 @@ class State:
         vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
         vectors = f"scaled {vectors}" if self.sketch.scaled else vectors
         payload = f", payload of {', '.join(name for name, _ in self.payload or ())}"
+        if self.is_open:
+            return (
+                f"empty, {self.sketch.in_words}, {self.sketch.n_features} features, {self.metric}"
+            )
         return (
             f"{self.kind.name}, {n_rows:,} rows, {self.sketch.in_words}, {vectors}, {self.metric}"
             + payload * (self.payload is not None)
@@ -249,8 +263,8 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
     Parameters
     ----------
     state : the index
-    unchanged : the content of a file of this index, from which the parts in CHECKED are taken:
-        they never change, and an array that is a file already is not written again
+    unchanged : the content of a file of this index that has learnt the same, from which the parts
+        in CHECKED are taken: an array that is a file already is not written again
 
     Examples
     --------
@@ -336,11 +350,13 @@ def _state_from(content: Mapping[str, Any], before: State | None) -> State:
     check_choice(content["ids"], "ids", ("int64", "string"))
     if content["vectors"] is not None:
         check_choice(content["vectors"], "vectors", VECTOR_TYPES)
+    n_features = check_integer(content["n_features"], "n_features", 1)
     kind = kind_from(
         content["kind"],
         content["kind_settings"],
-        n_bits=check_integer(content["n_bits"], "n_bits", 1, MAX_BITS),
-        n_features=check_integer(content["n_features"], "n_features", 1),
+        n_bits=check_integer(content["n_bits"], "n_bits", 0, MAX_BITS),
+        # Ready-made codes are grouped by their bits.
+        n_features=content["n_bits"] if content.get("sketch") == Bits.name else n_features,
     )
     sketch = sketch_from(content, kind)
     if content["metric"] == HAMMING and not isinstance(sketch, Bits):

@@ -42,7 +42,7 @@ INDEX = "densehash index"
 HASHER = "densehash hasher"
 SHARDS = "densehash shards"
 
-VERSIONS = {INDEX: (1, 2, 3), HASHER: (1,), SHARDS: (1, 2)}
+VERSIONS = {INDEX: (1, 2, 3), HASHER: (1,), SHARDS: (1, 2, 3)}
 """Of the format, which this densehash reads, by form: what is not of codes has 2, what has a
 payload 3."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy
 from typing import Any, ClassVar
 
@@ -19,11 +20,14 @@ from densehash.index.question import Question
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Groups
+from densehash.parallel import one_blas_thread
 from densehash.rows import Floats, Rows
+from densehash.truth import METRICS
 
 __all__ = ["Grouped"]
 
 _SHARE = 1 / 24  # of the groups are visited, where nothing else is said
+_FEW = 16  # queries
 
 
 class Grouped(Kind):
@@ -129,12 +133,16 @@ class Grouped(Kind):
     def visits(self, segment: Segment, asked: Question) -> Groups | None:
         """The nearest groups; every row where these are all, or nobody knows which are near."""
         n_probes = self.n_probes(asked.probes)
-        if n_probes == len(self.centers) or not asked.has_vectors:
+        points = None if n_probes == len(self.centers) else asked.points
+        if points is None:
             return None
         if asked.groups is None:  # the same for all segments
-            # Rows of length one are near in angle where they are near at all.
-            metric = "l2" if asked.unit_rows else asked.metric
-            scores = self.centers.scores(asked.hashed, metric)
+            # Rows of length one are near in angle where they are near at all, and so are bits.
+            by_length = asked.unit_rows or asked.metric not in METRICS
+            # Threads of BLAS cost more than they bring where queries are few.
+            few = len(points) <= _FEW or asked.n_threads == 1
+            with one_blas_thread() if few else nullcontext():
+                scores = self.centers.scores(points, "l2" if by_length else asked.metric)
             asked.groups = nearest_groups(scores, n_probes, n_threads=asked.n_threads)
         return Groups(segment.extra["limits"], asked.groups)
 

@@ -5,5 +5,17 @@ from densehash.index.sketches.codes import Codes
 from densehash.index.sketches.registry import SKETCHES, sketch_from
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Candidates, Column, Sketch
+from densehash.index.sketches.unlearnt import Plan, Unlearnt
 
-__all__ = ["SKETCHES", "Bits", "Candidates", "Codes", "Column", "Signs", "Sketch", "sketch_from"]
+__all__ = [
+    "SKETCHES",
+    "Bits",
+    "Candidates",
+    "Codes",
+    "Column",
+    "Plan",
+    "Signs",
+    "Sketch",
+    "Unlearnt",
+    "sketch_from",
+]

@@ -17,13 +17,13 @@ from densehash.checks import as_array, check_codes, check_integer
 from densehash.columns import as_plain
 from densehash.errors import FileError, InputError
 from densehash.index.kinds import Kind
-from densehash.index.sketches.codes import Codes
+from densehash.index.sketches.codes import CodeQueries, Codes
 from densehash.source import Source
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
 
-__all__ = ["HAMMING", "Bits", "packed", "plain_codes"]
+__all__ = ["HAMMING", "Bits", "Unpacked", "packed", "plain_codes"]
 
 HAMMING = "hamming"
 """The metric of an index of bits."""
@@ -45,7 +45,6 @@ class Bits(Codes):
 
     name: ClassVar[str] = "bits"
     format_version: ClassVar[int] = 2
-    any_metric: ClassVar[bool] = False
 
     def __init__(self, n_bits: int, hasher: Hasher | None = None) -> None:
         super().__init__(hasher)
@@ -117,10 +116,36 @@ class Bits(Codes):
             )
         return None
 
+    def prepare(self, queries: NDArray[Any], n_bits: int | None = None) -> CodeQueries:  # noqa: ARG002
+        """Codes and margins of vectors; groups are of codes."""
+        return super().prepare(queries, self._n_bits)
+
     def rows_of(self, X: Any, name: str) -> NDArray[np.uint8]:
         """Codes of rows, which come as codes or as vectors."""
         codes = self.codes_of(X, name)
         return self.hasher.transform(X) if codes is None else codes
+
+
+class Unpacked(Source):
+    """Codes as rows of numbers 0 and 1, so that near codes can be grouped.
+
+    Parameters
+    ----------
+    codes : uint8 (n, width)
+    n_bits : of a code
+
+    Examples
+    --------
+    >>> Unpacked(np.array([[5]], np.uint8), 3)[0:1]
+    array([[1, 0, 1]], dtype=uint8)
+    """
+
+    def __init__(self, codes: NDArray[np.uint8], n_bits: int) -> None:
+        self._codes = codes
+        self.shape, self.dtype = (len(codes), n_bits), np.dtype(np.uint8)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[np.uint8]:
+        return np.unpackbits(self._codes[rows], axis=1, count=self.shape[1], bitorder="little")
 
 
 def plain_codes(X: Any, name: str) -> NDArray[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash import hamming
-from densehash.bits import bytes_for, pack
+from densehash.bits import bytes_for, pack, unpack
 from densehash.errors import FileError, InputError
 from densehash.index.kinds import Kind
 from densehash.index.multi_tables import multi_probe, multi_top_k, multi_within
@@ -49,6 +49,7 @@ class CodeQueries(Prepared):
     rows : real (q, d); None, where all there is is given
     codes : uint8 (q, width), where they are known
     margins : float32 (q, n_bits), where they are known
+    n_bits : where groups are of codes, and chosen by them: how many bits they have
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class CodeQueries(Prepared):
         *,
         codes: NDArray[np.uint8] | None = None,
         margins: NDArray[np.float32] | None = None,
+        n_bits: int | None = None,
     ) -> None:
-        self._hasher, self._rows = hasher, rows
+        self._hasher, self._rows, self._n_bits = hasher, rows, n_bits
         if codes is not None:
             self.codes = codes
         if margins is not None:
@@ -67,6 +69,11 @@ class CodeQueries(Prepared):
 
     def __len__(self) -> int:
         return len(self.codes if self._rows is None else self._rows)
+
+    @property
+    def points(self) -> NDArray[np.bool_] | None:
+        """The bits of the codes, where groups are chosen by them."""
+        return None if self._n_bits is None else unpack(self.codes, self._n_bits)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
@@ -89,12 +96,13 @@ class CodeQueries(Prepared):
     def some(self, which: slice | NDArray[np.intp]) -> CodeQueries:
         """The same of some of the queries."""
         known = {name: self.__dict__[name][which] for name in _MADE if name in self.__dict__}
-        return CodeQueries(self._hasher, None if self._rows is None else self._rows[which], **known)
+        rows = None if self._rows is None else self._rows[which]
+        return CodeQueries(self._hasher, rows, n_bits=self._n_bits, **known)
 
     def to_send(self, *, margins: bool) -> CodeQueries:
         """Arrays alone."""
         known = self.margins if margins else None  # first: codes are made of them
-        return CodeQueries(codes=self.codes, margins=known)
+        return CodeQueries(codes=self.codes, margins=known, n_bits=self._n_bits)
 
 
 class Codes(Sketch):
@@ -179,11 +187,11 @@ class Codes(Sketch):
         """Codes of rows."""
         return {"codes": self.hasher.transform(rows)}
 
-    def prepare(self, queries: NDArray[Any]) -> CodeQueries:
+    def prepare(self, queries: NDArray[Any], n_bits: int | None = None) -> CodeQueries:
         """Codes and margins of queries, when they are asked for; large numbers are refused now."""
         if queries.dtype.kind == "f" and (queries.size > _FEW_NUMBERS or not is_fine(queries)):
             Rows(queries).for_each(lambda *_: None)  # says what is wrong; one BLAS thread a block
-        return CodeQueries(self.hasher, queries)
+        return CodeQueries(self.hasher, queries, n_bits=n_bits)
 
     def prepared_rows(self, segment: Segment, positions: NDArray[np.integer]) -> CodeQueries:
         """Codes of rows, as they are kept."""

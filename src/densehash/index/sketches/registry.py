@@ -11,10 +11,13 @@ from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Sketch
+from densehash.index.sketches.unlearnt import Unlearnt
 
 __all__ = ["SKETCHES", "sketch_from"]
 
-SKETCHES: dict[str, type[Sketch]] = {sketch.name: sketch for sketch in (Codes, Signs, Bits)}
+SKETCHES: dict[str, type[Sketch]] = {
+    sketch.name: sketch for sketch in (Codes, Signs, Bits, Unlearnt)
+}
 """By name."""
 
 

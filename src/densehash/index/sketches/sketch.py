@@ -71,8 +71,8 @@ class Sketch(ABC):
     many rows are compared."""
     scaled: bool = False
     """Whether vectors are kept as whole numbers, with a scale for each row in a column."""
-    any_metric: ClassVar[bool] = True
-    """Whether a search may go by another metric than the index."""
+    is_learnt: ClassVar[bool] = True
+    """Whether rows are ranked by what was learnt; if not, all of them are compared."""
     places_rows: ClassVar[bool] = False
     """Whether its columns say where the rows of a group are. Then rows lie in the order of their
     ids, and segments have no arrays of the kind."""

@@ -1,0 +1,56 @@
+"""densehash for VIBE: floats and bytes by all of its distances, and packed bits."""
+
+from densehash import Index
+
+from ..base.module import BaseANN  # noqa: TID252  as all modules there do
+
+
+class Densehash(BaseANN):
+    """Signs in groups; a query asks for a recall."""
+
+    def __init__(self, metric, groups_a_row):
+        # Of rows of length one all three metrics find the same.
+        metrics = {"euclidean": "l2", "normalized": "l2", "cosine": "cosine", "ip": "ip"}
+        self._metric = metrics[metric]
+        self._groups_a_row = groups_a_row
+
+    def fit(self, X):
+        self._index = Index.build(
+            X,
+            metric=self._metric,
+            kind="grouped",
+            groups_a_row=self._groups_a_row,
+            random_state=0,
+            verbose=0,
+        )
+
+    def set_query_arguments(self, recall):
+        self._recall = recall
+
+    def query(self, v, n):
+        return self._index.search(v[None], n, recall=self._recall, n_threads=1).ids[0]
+
+    def batch_query(self, X, n):
+        self.res = self._index.search(X, n, recall=self._recall).ids
+
+    def __str__(self):
+        return f"Densehash(groups_a_row={self._groups_a_row}, recall={self._recall})"
+
+
+class DensehashBits(BaseANN):
+    """Packed bits as they come, all of which a query is compared with."""
+
+    name = "DensehashBits()"
+
+    def __init__(self, metric):
+        if metric != "hamming":
+            raise NotImplementedError(f"bits are compared by Hamming distance, not by {metric}")
+
+    def fit(self, X):
+        self._index = Index.from_codes(X, verbose=0)
+
+    def query(self, v, n):
+        return self._index.search(v[None], n, n_threads=1).ids[0]
+
+    def batch_query(self, X, n):
+        self.res = self._index.search(X, n).ids

@@ -1,0 +1,284 @@
+"""What filters and inner products cost and find, beside searches without, and an exact scan.
+
+    python bench/filters.py [--data DIR] [--rows N] [--queries N] [--threads N] [--turns N]
+                            [--busy] [--markdown] [--json FILE]
+
+An index of SIFT rows (float32, default settings) is searched with filters that leave a half, a
+tenth, a hundredth and a thousandth of the rows, drawn at random; with 100 ids as a list, a set and
+a mask; by a column of 20 values, in words and as an Expression of pyarrow, the first time and the
+next. All queries go in one call, and then one a call. An exact scan has the matching rows and their
+squares ready, one below the other: products of numpy and argpartition, with as many threads. All
+take turns, and the least time of each counts. Recall is the share of the 10 nearest of the matching
+rows that were found.
+
+GloVe vectors are searched by inner product: of length one; of lengths between 0.2 and 5, drawn
+evenly; and with tails that are heavy, where few long rows are near to most queries.
+
+The vectors are sift.npy and glove-large.npy in the folder that --data or DENSEHASH_DATA names, or
+in ../shared/data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from index_sets import SETS
+from threadpoolctl import threadpool_limits
+
+from densehash import Index
+from densehash.truth import nearest
+
+K = 10
+SHARES = (0.5, 0.1, 0.01, 0.001)
+LEAST_SHARE, MOST_TIMES, MOST_SCANS = 0.1, 2.0, 1.5
+"""From this share on at most so many times the search without; below, so many exact scans."""
+N_LISTED, N_VALUES = 100, 20
+N_PRODUCTS, LENGTHS = 60_000, (0.2, 5.0)
+
+Rows = npt.NDArray[Any]
+Record = dict[str, Any]
+Calls = dict[str, Callable[[], object]]
+
+
+class Scan:
+    """All rows that match, compared exactly."""
+
+    def __init__(self, X: Rows, mask: npt.NDArray[np.bool_]) -> None:
+        self._numbers = np.flatnonzero(mask)
+        self._rows = X[mask]
+        self._squares = np.einsum("ij,ij->i", self._rows, self._rows)
+
+    def __call__(self, Q: Rows) -> Rows:
+        k = min(K, len(self._rows))
+        found = np.empty((len(Q), k), np.int64)
+        step = max(2**22 // len(self._rows), 1)  # so that products stay in the cache, about
+        for start in range(0, len(Q), step):
+            distances = self._squares - 2 * (Q[start : start + step] @ self._rows.T)
+            near = np.argpartition(distances, k - 1, axis=1)[:, :k]
+            order = np.argsort(np.take_along_axis(distances, near, axis=1), axis=1)
+            found[start : start + step] = np.take_along_axis(near, order, axis=1)
+        return self._numbers[found]
+
+
+def least_times(calls: Calls, turns: int, clock: Callable[[], float]) -> dict[str, float]:
+    """The least time of each, which take turns."""
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(turns):
+        for name, call in calls.items():
+            begun = clock()
+            call()
+            least[name] = min(least[name], clock() - begun)
+    return least
+
+
+def recall_of(found: Rows, truth: Rows) -> float:
+    hits = [len(set(a) & set(b)) for a, b in zip(found.tolist(), truth.tolist(), strict=True)]
+    return sum(hits) / truth.size
+
+
+def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[Record]:
+    sift = SETS["sift"]
+    X, Q = sift.rows(asked.rows), sift.queries(asked.queries)
+    rng = np.random.default_rng(0)
+    values = rng.integers(N_VALUES, size=len(X))
+    index = Index.build(X, payload=_table(values), random_state=0)
+    one = Q[: min(len(Q), 100)]
+
+    def search(chosen: Any, some: Rows = Q) -> Rows:
+        return index.search(some, K, filter=chosen, n_threads=asked.threads).ids
+
+    def one_by_one(chosen: Any) -> None:
+        for row in one:
+            search(chosen, row[np.newaxis])
+
+    def measured(name: str, mask: npt.NDArray[np.bool_], forms: dict[str, Any]) -> Iterable[Record]:
+        """Of some forms of one filter, beside no filter and a scan."""
+        scan = Scan(X, mask)
+        batch: Calls = {form: partial(search, chosen) for form, chosen in forms.items()}
+        batch |= {"none": partial(search, None), "scan": partial(scan, Q)}
+        alone: Calls = {form: partial(one_by_one, chosen) for form, chosen in forms.items()}
+        alone |= {
+            "none": partial(one_by_one, None),
+            "scan": lambda: [scan(row[np.newaxis]) for row in one],
+        }
+        in_batch = least_times(batch, asked.turns, clock)
+        single = least_times(alone, asked.turns, clock)
+        truth = np.flatnonzero(mask)[np.asarray(nearest(Q, X[mask], k=min(K, int(mask.sum()))))]
+        for form, chosen in forms.items():
+            yield {
+                "filter": name,
+                "form": form,
+                "rows": int(mask.sum()),
+                "recall": recall_of(search(chosen)[:, : truth.shape[1]], truth),
+                **{
+                    f"{how}_{what}": times[of] / n * 1e6
+                    for how, times, n in (("batch", in_batch, len(Q)), ("one", single, len(one)))
+                    for what, of in (("us", form), ("none_us", "none"), ("scan_us", "scan"))
+                },
+            }
+
+    everything = np.ones(len(X), bool)
+    yield from measured("none", everything, {"none": None})
+    for share in SHARES:
+        mask = rng.random(len(X)) < share
+        yield from measured(f"{share:.1%} of the rows", mask, {"mask": mask})
+    some = np.sort(rng.choice(len(X), N_LISTED, replace=False))
+    mask = np.isin(np.arange(len(X)), some)
+    forms = {"mask": mask, "list of ids": some.tolist(), "set of ids": set(some.tolist())}
+    yield from measured(f"{N_LISTED} ids", mask, forms)
+    yield from _of_columns(index, Q, values, measured, clock)
+
+
+def _table(values: npt.NDArray[np.int64]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"value": pa.array([f"value {one}" for one in values]), "number": values})
+
+
+def _of_columns(
+    index: Index,
+    Q: Rows,
+    values: npt.NDArray[np.int64],
+    measured: Callable[..., Iterable[Record]],
+    clock: Callable[[], float],
+) -> Iterable[Record]:
+    """Filters by columns: each is new the first time, and kept for the next."""
+    import pyarrow.compute as pc
+
+    first: dict[str, float] = {}
+    mask = values == 7
+    index.search(Q[:1], K, filter="number < 0")  # the payload is read once, whatever is asked
+    forms = {
+        "string, in words": "value = 'value 7'",
+        "number, as a dict": {"number": 7},
+        "string, Expression": pc.field("value") == "value 7",
+        "number, Expression": pc.field("number") == 7,
+    }
+    for form, chosen in forms.items():
+        begun = clock()
+        index.search(Q[:1], K, filter=chosen)
+        first[form] = (clock() - begun) * 1e6
+    for form, chosen in {"mask": mask, **forms}.items():
+        for record in measured(f"one of {N_VALUES} values", mask, {form: chosen}):
+            yield {**record, "first_us": first.get(form)}
+
+
+def products(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[Record]:
+    glove = SETS["glove-large"]
+    X, Q = glove.rows(N_PRODUCTS), glove.queries(asked.queries)
+    rng = np.random.default_rng(0)
+    for name, lengths in (
+        ("all 1", np.ones(len(X))),
+        (f"{LENGTHS[0]} to {LENGTHS[1]}", rng.uniform(*LENGTHS, len(X))),
+        ("lognormal, sigma 1", np.exp(rng.standard_normal(len(X)))),
+        *((f"Pareto 1.2, draw {draw}", 1 + rng.pareto(1.2, len(X))) for draw in (1, 2, 3)),
+    ):
+        rows = (X * lengths[:, np.newaxis]).astype(np.float32)
+        index = Index.build(rows, metric="ip", random_state=0)
+        truth = np.asarray(nearest(Q, rows, k=K, metric="ip"))
+        times = least_times(
+            {"ours": partial(index.search, Q, K, n_threads=asked.threads)},
+            asked.turns,
+            clock,
+        )
+        hits = index.search(Q, K, n_threads=asked.threads)
+        effort = hits.effort
+        yield {
+            "lengths": name,
+            "rows": len(rows),
+            "recall": recall_of(hits.ids, truth),
+            "batch_us": times["ours"] / len(Q) * 1e6,
+            "entries": None if effort is None else float(effort.entries.mean()),
+        }
+
+
+def verdict(record: Record, without: float) -> str:
+    """What the figures ask for: recall of no filter, and a time that the share says."""
+    if record["filter"] == "none":
+        return ""
+    wrong = [f"recall below {without:.3f}"] * (record["recall"] < without)
+    for how in ("batch", "one"):
+        if record["rows"] >= LEAST_SHARE * 0.98 * record["all_rows"]:
+            peer, most = "none", MOST_TIMES
+        else:
+            peer, most = "scan", MOST_SCANS
+        ratio = record[f"{how}_us"] / record[f"{how}_{peer}_us"]
+        wrong += [f"{how}: {ratio:.2f} x {peer}, at most {most}"] * (ratio > most)
+    return "; ".join(wrong) or "met"
+
+
+def shown(records: list[Record], by_product: list[Record], *, markdown: bool) -> None:
+    def line(cells: Iterable[object]) -> None:
+        texts = [str(cell) for cell in cells]
+        print(
+            "| " + " | ".join(texts) + " |" if markdown else "  ".join(t.rjust(12) for t in texts)
+        )
+
+    head = ["filter", "form", "rows", "recall", "batch, us", "x none", "x scan"]
+    head += ["one, us", "x none", "x scan", "first, us", "asked"]
+    line(head)
+    if markdown:
+        line(["---"] * len(head))
+    for one in records:
+        cells: list[object] = [
+            one["filter"],
+            one["form"],
+            f"{one['rows']:,}",
+            f"{one['recall']:.3f}",
+        ]
+        for how in ("batch", "one"):
+            time_of = one[f"{how}_us"]
+            cells += [f"{time_of:.0f}", f"{time_of / one[f'{how}_none_us']:.2f}"]
+            cells.append(f"{time_of / one[f'{how}_scan_us']:.2f}")
+        first = one.get("first_us")
+        line([*cells, "" if first is None else f"{first:.0f}", one["asked"]])
+    print()
+    line(("lengths", "rows", "recall", "batch, us", "entries"))
+    if markdown:
+        line(["---"] * 5)
+    for one in by_product:
+        entries = "" if one["entries"] is None else f"{one['entries']:,.0f}"
+        times = f"{one['recall']:.3f}", f"{one['batch_us']:.0f}", entries
+        line([one["lengths"], f"{one['rows']:,}", *times])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", metavar="DIR", help="the folder of sift.npy and glove-large.npy")
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--busy", action="store_true", help="processor time, on a busy machine")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--json", metavar="FILE", help="write the records there; - prints them")
+    asked = parser.parse_args()
+    if asked.data:
+        os.environ["DENSEHASH_DATA"] = asked.data
+    clock = time.process_time if asked.busy else time.perf_counter
+    with threadpool_limits(asked.threads):
+        records = list(filters(asked, clock))
+        by_product = list(products(asked, clock))
+    for record in records:
+        record["all_rows"] = records[0]["rows"]
+        record["asked"] = verdict(record, records[0]["recall"])
+    if asked.json:
+        text = json.dumps({"filters": records, "products": by_product}, indent=2) + "\n"
+        if asked.json == "-":
+            print(text, end="")
+            return
+        Path(asked.json).write_text(text, encoding="utf-8")
+    shown(records, by_product, markdown=asked.markdown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""From rows to an index that has learnt from them: at once, or when enough of them have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from densehash.checks import check_chance, check_choice, check_integer
+from densehash.errors import InputError
+from densehash.index.building import (
+    as_hashed,
+    check_settings,
+    empty_state,
+    kept_type,
+    sketch_for,
+)
+from densehash.index.changes import with_rows
+from densehash.index.gathering import Gathered
+from densehash.index.ids import IdType, type_of
+from densehash.index.kinds import Flat
+from densehash.index.measuring import measured
+from densehash.index.payload import PayloadRows
+from densehash.index.placing import MEMORY, Place
+from densehash.index.segment import joined
+from densehash.index.sketches import Plan, Signs, Unlearnt
+from densehash.index.state import State
+from densehash.rows import Rows
+from densehash.source import Source
+from densehash.truth import METRICS
+
+if TYPE_CHECKING:
+    from densehash.hashers import Hasher
+
+__all__ = ["LEARN_AT", "built", "grown", "ready_for", "state_to_learn"]
+
+LEARN_AT = 8_192
+"""Rows from which an index that was created empty learns. More make its decoder no better."""
+
+
+def built(
+    X: NDArray[Any] | Source,
+    ids: NDArray[Any] | None,
+    payload: PayloadRows | None = None,
+    *,
+    metric: str,
+    vector_type: str | None,
+    random_state: int | RandomState | None,
+    sketch: str = "auto",
+    hasher: str | Hasher = "auto",
+    n_bits: int | None = None,
+    kind: str = "auto",
+    n_groups: int | None = None,
+    groups_a_row: int | None = None,
+    n_tables: int | None = None,
+    next_id: int = 0,
+    place: Place = MEMORY,
+    verbose: bool = False,
+) -> State:
+    """An index that has learnt from its rows.
+
+    Parameters
+    ----------
+    X : its rows, (n, d)
+    ids : of these rows, (n,); None where they are 0 to n - 1
+    payload : of these rows, or None
+    vector_type : in which vectors are kept, or None
+    next_id : at least this is the first number that was never an id
+    place : where segments go
+    metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
+        as in :meth:`densehash.Index.build`
+
+    Examples
+    --------
+    >>> state = built(np.eye(8), None, metric="l2", vector_type="float32", random_state=0)
+    >>> state.n_live, state.next_id
+    (8, 8)
+    """
+    empty = empty_state(
+        as_hashed(X, metric),
+        partial(Rows, verbose=verbose),
+        sketch=sketch,
+        hasher=hasher,
+        n_bits=n_bits,
+        kind=kind,
+        options={"n_groups": n_groups, "n_tables": n_tables},
+        metric=metric,
+        id_type="int64" if ids is None else type_of(ids),
+        vector_type=vector_type,
+        random_state=random_state,
+        verbose=int(verbose),
+        scaled=vector_type == "int8" and X.dtype.kind == "f",
+        groups_a_row=groups_a_row,
+    )
+    columns = None if payload is None else payload.columns
+    empty = replace(empty, payload=columns, next_id=next_id)
+    whole = with_rows(empty, X, ids, int(verbose), payload=payload, place=place)
+    ready = measured(whole, X, ids, random_state, verbose=verbose)
+    ready.sketch.forget()
+    ready.kind.forget()
+    return ready
+
+
+def state_to_learn(n_features: int, metric: str, settings: Mapping[str, Any]) -> State:
+    """An index of no rows, which learns when enough have come.
+
+    Parameters
+    ----------
+    n_features : of the rows to come
+    metric : what searches go by
+    settings : those of a :class:`~densehash.index.sketches.unlearnt.Plan`. What cannot be learnt is
+        refused now, and not when there are rows
+
+    Examples
+    --------
+    >>> state_to_learn(8, "l2", {"learn_at": 1000}).in_words(0)
+    'empty, nothing learnt before 1,000 rows, 8 features, l2'
+    """
+    d = check_integer(n_features, "d", 1)
+    check_choice(metric, "metric", METRICS)
+    learn_at = check_integer(settings["learn_at"], "learn_at", 2)
+    if not isinstance(settings.get("hasher", "auto"), str):
+        raise InputError(
+            "hasher must be the name of a method here, which is kept until there are rows to learn "
+            f"from, got a {type(settings['hasher']).__name__}"
+        )
+    seed = settings.get("random_state")
+    chance = check_chance(seed)
+    if isinstance(seed, RandomState):
+        seed = chance.randint(2**31)
+    plan = Plan(**{**settings, "random_state": None if seed is None else int(seed)})
+    told = _told(plan)
+    check_settings(
+        d,
+        learn_at,
+        **{name: told[name] for name in ("sketch", "hasher", "n_bits", "kind", "groups_a_row")},
+        options={name: told[name] for name in ("n_groups", "n_tables")},
+        keeps_vectors=kept_type(np.empty((0, d)), plan.keep_vectors) is not None,
+    )
+    reason = f"flat: every row is compared until there are {learn_at:,}, from which it then learns"
+    return State(Unlearnt(d, plan), Flat(), metric, "int64", "float32", reason=reason)
+
+
+def ready_for(
+    state: State,
+    X: NDArray[Any] | Source,
+    ids: NDArray[Any] | None,
+    payload: PayloadRows | None,
+) -> State:
+    """The index before it gets rows: the first ones decide what types it has.
+
+    Parameters
+    ----------
+    state : the index
+    X : rows to come, (n, d)
+    ids : of these rows; None takes numbers
+    payload : of these rows, or None
+
+    Examples
+    --------
+    >>> state = state_to_learn(2, "l2", {"learn_at": 1000})
+    >>> ready_for(state, np.ones((1, 2), np.uint8), np.array([b"a"]), None).vector_type
+    'uint8'
+    """
+    id_type: IdType = "int64" if ids is None else type_of(ids)
+    if state.is_open and isinstance(state.sketch, Unlearnt):
+        return replace(
+            state,
+            id_type=id_type,
+            vector_type=_first_type(X, state.sketch.plan),
+            payload=None if payload is None else payload.columns,
+        )
+    if ids is None and state.id_type == "string":
+        raise InputError("ids are strings here, so rows that are added must bring theirs")
+    if id_type != state.id_type:
+        raise InputError(f"ids are of type {id_type}, those of the index {state.id_type}")
+    return state
+
+
+def grown(state: State, place: Place = MEMORY, *, verbose: bool = False) -> State:
+    """The index after it got rows: where they are enough, one that has learnt from them.
+
+    Examples
+    --------
+    >>> state = state_to_learn(8, "l2", {"learn_at": 8})
+    >>> grown(with_rows(state, np.eye(8)[:7], None)).sketch.name
+    'vectors'
+    >>> grown(with_rows(state, np.eye(8), None)).sketch.name
+    'signs'
+    """
+    if not isinstance(state.sketch, Unlearnt) or state.n_live < state.sketch.plan.learn_at:
+        return state
+    rows = joined([state.rows_of(segment) for segment in state.segments if segment.n_live])
+    if rows.vectors is None:
+        raise TypeError("there are no vectors to learn from")
+    ids, X, payload = rows.ids, rows.vectors, rows.payload
+    order = np.argsort(ids, kind="stable")  # what is learnt does not depend on how rows came
+    if not np.array_equal(order, np.arange(len(ids))):
+        ids, X = ids[order], Gathered([X], order)
+        payload = None if payload is None else payload.take(order)
+    plan = state.sketch.plan
+    return built(
+        X,
+        ids,
+        payload,
+        metric=state.metric,
+        vector_type=kept_type(X, plan.keep_vectors),
+        random_state=plan.random_state,
+        next_id=state.next_id,
+        place=place,
+        verbose=verbose,
+        **_told(plan),
+    )
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    """What it says of the sketch and the kind."""
+    others = ("learn_at", "keep_vectors", "random_state")
+    return {name: value for name, value in asdict(plan).items() if name not in others}
+
+
+def _first_type(X: NDArray[Any] | Source, plan: Plan) -> str:
+    """The type in which vectors are kept until it learns, which needs all of them."""
+    kept = kept_type(X, plan.keep_vectors)
+    name = sketch_for(plan.sketch, plan.hasher, plan.kind, plan.n_bits)
+    with_scales = kept == "int8" and X.dtype.kind == "f" and name == Signs.name
+    if kept is None or with_scales:
+        return str(kept_type(X, True))
+    return kept
