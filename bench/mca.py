@@ -28,10 +28,9 @@ AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx51
           "-mprefer-vector-width=512")  # fmt: skip
 FLAGS = {
     "kernels_neon.cpp": ("-mtune=neoverse-n1",),
-    "squares_dotprod.cpp": ("-march=armv8.2-a+dotprod",),
-    "rerank.cpp": ("-ffp-contract=off",),
+    "kernels_dotprod.cpp": ("-march=armv8.2-a+dotprod",),
+    "kernels_scalar.cpp": (),
     "kernels_avx2.cpp": AVX2,
-    "squares_avx2.cpp": AVX2,
     "kernels_avx512.cpp": AVX512,
 }
 
@@ -65,11 +64,11 @@ PROCESSORS = {  # the instruction set, and the name that llvm-mca knows
 }
 
 SCAN = Loop("kernels_avx2.cpp", r"signs_of_each<", "vpshufb", 8, 32, repeated=4)
-DOTS = Loop("squares_avx2.cpp", r"dots_avx2", "vpmovsxbw", 9, 1)
-TILE = Loop("squares_avx2.cpp", r"dots_of_tile<4ul, 2ul>", "vpmovsxbw", 6, 1)
+DOTS = Loop("kernels_avx2.cpp", r"dots\(", "vpmovsxbw", 9, 1)
+TILE = Loop("kernels_avx2.cpp", r"dots_of_tile<4ul, 2ul>", "vpmovsxbw", 6, 1)
 FIND = Loop("kernels_avx2.cpp", r"find_fields<.*Avx2, 11, false>", "vpminub", 8, 4)
 
-PLAIN = Loop("rerank.cpp", r"dots_loop", "pmullw", 2, 1 / 8)
+PLAIN = Loop("kernels_scalar.cpp", r"dots\(", "pmullw", 2, 1 / 8)
 
 TABLE = (
     Row(
@@ -82,7 +81,7 @@ TABLE = (
         },
     ),
     Row(
-        "Hamming, 64 queries by tables, 64 bits",
+        "Hamming, 64 queries by lookups, 64 bits",
         "a code",
         {
             "neon": Loop("kernels_neon.cpp", r"find_fields<.*Neon, 9, false>", "umin", 16, 4),
@@ -103,7 +102,7 @@ TABLE = (
         "products of bytes, one vector",
         "128 products",
         {
-            "neon": Loop("squares_dotprod.cpp", r"dots_dotprod", "sdot", 8, 1),
+            "neon": Loop("kernels_dotprod.cpp", r"dots\(", "sdot", 8, 1),
             "avx2": DOTS,
             "avx512": DOTS,
         },
@@ -112,7 +111,7 @@ TABLE = (
         "products of bytes, several vectors",
         "128 products",
         {
-            "neon": Loop("squares_dotprod.cpp", r"dots_dotprod", "sdot", 16, 2),
+            "neon": Loop("kernels_dotprod.cpp", r"dots\(", "sdot", 16, 2),
             "avx2": TILE,
             "avx512": TILE,
         },
@@ -130,7 +129,7 @@ def compiler(machine: str) -> str:
 
 
 def machine_of(file: str) -> str:
-    return "aarch64" if file in {"kernels_neon.cpp", "squares_dotprod.cpp"} else "x86_64"
+    return "aarch64" if file in {"kernels_neon.cpp", "kernels_dotprod.cpp"} else "x86_64"
 
 
 @cache

@@ -5,10 +5,10 @@
 
 namespace densehash {
 
-// The distance of a code to a query is the sum of what the query's tables say of its bytes.
-// tables: (queries, bytes of a code, 256); no sum of a query reaches n_levels << shift, and that
-// is at most 65536.
-struct Tables {
+// The distance of a code to a query is the sum of what the query's lookups say of its bytes.
+// data: (queries, bytes of a code, 256); no sum of a query reaches n_levels << shift, and that is
+// at most 65536.
+struct ByteLookups {
   const uint16_t* of(size_t query) const { return data + query * bytes * 256; }
 
   const uint16_t* data;
@@ -19,7 +19,7 @@ struct Tables {
 
 // How many codes lie at each level, and how many of the relevant ones (nullptr: none are).
 // counts: (queries, n_levels), and so are those of relevant; set to zero by the caller.
-void table_histogram(const Tables& tables, Codes codes, const Relevant* relevant,
-                     Control& control, int64_t* counts);
+void lookup_histogram(const ByteLookups& lookups, Codes codes, const Relevant* relevant,
+                      Control& control, int64_t* counts);
 
 }  // namespace densehash

@@ -3,7 +3,6 @@
 
 #include "binding.hpp"
 #include "groups.hpp"
-#include "rerank.hpp"
 
 namespace densehash {
 namespace {
@@ -40,8 +39,8 @@ nb::tuple top_k_in_groups_of(const Bytes& queries, const Bytes& codes, const Pos
                              const std::string& simd) {
   const Kernels& kernels = kernels_named(simd);
   const Codes q = view(queries);
-  const Groups groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
-                      data_or_null(allowed)};
+  const GroupedCodes groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
+                            data_or_null(allowed)};
   const Output<int32_t> near(Numpy::empty, q.count, k);
   const Output<int64_t> positions(Numpy::empty, q.count, k);
   without_lock(n_threads, [&](Control& control) {
@@ -49,15 +48,6 @@ nb::tuple top_k_in_groups_of(const Bytes& queries, const Bytes& codes, const Pos
                     near.data, positions.data);
   });
   return nb::make_tuple(near.array, positions.array);
-}
-
-using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-Metric metric_named(const std::string& name) {
-  if (name == "l2") return Metric::l2;
-  if (name == "cosine") return Metric::cosine;
-  if (name == "ip") return Metric::ip;
-  throw nb::value_error(("no metric " + name).c_str());
 }
 
 // Runs work(control, ranking) and returns what it wrote.
@@ -75,7 +65,7 @@ nb::tuple rerank_of(const Vectors& queries, const Vectors& vectors,
                     const Input<int64_t, 2>& positions, const Ranks& ranks, size_t k,
                     const std::string& metric, size_t n_threads, const std::string& simd) {
   const Metric by = metric_named(metric);
-  const Squares squares = find_squares(kernels_named(simd).name);
+  const Squares squares = kernels_named(simd).squares;
   const Candidates candidates{positions.data(), positions.shape(0), positions.shape(1),
                               vectors.shape(0), data_or_null(ranks)};
   return ranked(candidates.n_queries, k, n_threads, [&](Control& control, const Ranking& ranking) {

@@ -42,7 +42,7 @@ nb::tuple encode_signs_of(const Matrix& rows, const Input<uint32_t, 1>& labels,
   const std::vector<int8_t> padded = with_zeros(matrix);
   const Decoder decoder{padded.data(), steps.data(), gram.data(),
                         bits,          width,        padded_width_for(width),
-                        find_dots(kernels_named("").name)};
+                        kernels_named("").dots};
   const Residuals residuals{rows.data(), labels.data(), centers.data(), products.data(), n};
   const Output<uint8_t> codes(Numpy::empty, n, bits / 8);
   static_assert(sizeof(Lengths) == 4 * sizeof(float));
@@ -150,7 +150,6 @@ float squared_length(const float* numbers, size_t count) {
 // Keeps the arrays that it searches alive; what they say was checked when they came in.
 class Signs {
  public:
-  using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
   using Ranks = std::optional<Input<uint32_t, 1>>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
@@ -353,7 +352,7 @@ class Signs {
             const Vectors& queries, SignSettings settings, size_t n_threads,
             const Answers& found) const {
     SignModel model = model_;
-    model.dots = find_dots(kernels.name);
+    model.dots = kernels.dots;
     settings.probes = std::min(settings.probes, model_.n_groups);
     without_lock(n_threads, [&](Control& control) {
       with_type(queries, [&](const auto* of_query) {
@@ -385,12 +384,6 @@ class Signs {
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
 
-  static Metric metric_named(const std::string& name) {
-    if (name == "l2") return Metric::l2;
-    if (name == "cosine") return Metric::cosine;
-    if (name == "ip") return Metric::ip;
-    throw nb::value_error(("no metric " + name).c_str());
-  }
   static Values values_of(nb::dlpack::dtype dtype) {
     if (dtype == nb::dtype<float>()) return Values::float32;
     if (dtype == nb::dtype<uint8_t>()) return Values::uint8;

@@ -12,6 +12,7 @@
 
 #include "kernels.hpp"
 #include "parallel.hpp"
+#include "rerank.hpp"
 #include "scan.hpp"
 
 namespace densehash {
@@ -23,6 +24,7 @@ template <class T, size_t n_dimensions>
 using Input = nb::ndarray<const T, nb::ndim<n_dimensions>, nb::c_contig, nb::device::cpu>;
 using Bytes = Input<uint8_t, 2>;
 using Positions = Input<int64_t, 1>;
+using Vectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 inline Codes view(const Bytes& array) { return {array.data(), array.shape(0), array.shape(1)}; }
 
@@ -30,6 +32,13 @@ inline const Kernels& kernels_named(const std::string& name) {
   const Kernels* kernels = find_kernels(name.c_str());
   if (kernels == nullptr) throw nb::value_error(("no instruction set " + name).c_str());
   return *kernels;
+}
+
+inline Metric metric_named(const std::string& name) {
+  if (name == "l2") return Metric::l2;
+  if (name == "cosine") return Metric::cosine;
+  if (name == "ip") return Metric::ip;
+  throw nb::value_error(("no metric " + name).c_str());
 }
 
 // What makes arrays, looked up once: an import runs Python code, and where Python code runs, a

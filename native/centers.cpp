@@ -3,7 +3,6 @@
 #include <cmath>
 #include <memory>
 
-#include "squares.hpp"
 #include "vectors.hpp"
 #include "whole.hpp"
 
@@ -64,7 +63,7 @@ WholeCenters::WholeCenters(const float* rows, size_t n, size_t width, Metric by)
   means = WholeRows(n_regions, width);
   for (size_t r = 0; r < n_regions; ++r)
     means.set(r, rows + r * count / n_regions * width, width, Metric::l2);
-  const Dots dots = find_dots(find_kernels("")->name);
+  const Dots dots = find_kernels("")->dots;
   std::vector<int32_t> products(means.steps.size());
   std::vector<uint32_t> nearest(count);
   std::vector<float> totals(n_regions * width);
@@ -108,7 +107,8 @@ WholeCenters::WholeCenters(const float* rows, size_t n, size_t width, Metric by)
     for (size_t i = 0; i < n_regions; ++i)
       keys[i] = make_float_key(whole_distance(means, i, means.steps[r], products[i]), i);
     std::sort(keys.begin(), keys.end());
-    for (size_t i = 0; i < n_near; ++i) near.push_back(static_cast<uint32_t>(position_of(keys[i])));
+    for (size_t i = 0; i < n_near; ++i)
+      near.push_back(static_cast<uint32_t>(RowKey::position(keys[i])));
   }
 }
 
@@ -127,7 +127,7 @@ struct Close {
       if (key < keys[i]) std::swap(key, keys[i]);
   }
   int32_t bound() const {  // no lower one is left out
-    return static_cast<int32_t>(static_cast<uint32_t>(keys[kClose - 1] >> 32) ^ 0x80000000);
+    return sorted_of(keys[kClose - 1]);
   }
 
   bool is_empty() const { return keys[0] == ~uint64_t{0}; }
@@ -136,14 +136,12 @@ struct Close {
 };
 
 // Finds the nearest centres of rows. Rows in one region look at the same centres, some together.
-class Nearest {
+class CenterFinder {
  public:
-  Nearest(const WholeCenters& wholes, const float* centers, size_t width)
-      : wholes_(wholes), centers_(centers), width_(width),
-        dots_(find_dots(find_kernels("")->name)),
+  CenterFinder(const WholeCenters& wholes, const float* centers, size_t width)
+      : wholes_(wholes), centers_(centers), width_(width), dots_(find_kernels("")->dots),
         n_near_(wholes.near.size() / wholes.regions.size()), whole_(kRows, width),
-        some_(kSome, width),
-        sums_(kSome * std::max(wholes.means.steps.size(), wholes.largest())),
+        some_(kSome, width), sums_(kSome * std::max(wholes.means.steps.size(), wholes.largest())),
         distances_(wholes.largest()) {}
 
   void find(const float* rows, size_t count, uint32_t* out) {
@@ -156,14 +154,14 @@ class Nearest {
       dots_(numbers_of(whole_, first), n, wholes_.means.numbers.data(), whole_.padded_width,
             n_means, sums_.data());
       for (size_t i = 0; i < n; ++i)
-        in_region_.push_back(
-            uint64_t{nearest_region(wholes_, whole_.steps[first + i], sums_.data() + i * n_means)}
-                << 32 | (first + i));
+        in_region_.push_back(RowKey::make(
+            nearest_region(wholes_, whole_.steps[first + i], sums_.data() + i * n_means),
+            first + i));
     }
     std::sort(in_region_.begin(), in_region_.end());
     for (size_t begin = 0, end = 0; begin < count; begin = end) {
-      const size_t region = in_region_[begin] >> 32;
-      while (end < count && end < begin + kSome && in_region_[end] >> 32 == region) ++end;
+      const size_t region = RowKey::first(in_region_[begin]);
+      while (end < count && end < begin + kSome && RowKey::first(in_region_[end]) == region) ++end;
       find(rows, begin, end, wholes_.near.data() + region * n_near_, out);
     }
   }
@@ -177,7 +175,7 @@ class Nearest {
     const size_t n = end - begin;
     Close close[kSome];
     for (size_t i = 0; i < n; ++i) {
-      const size_t row = position_of(in_region_[begin + i]);
+      const size_t row = RowKey::position(in_region_[begin + i]);
       std::copy_n(numbers_of(whole_, row), whole_.padded_width, numbers_of(some_, i));
       some_.steps[i] = whole_.steps[row];
     }
@@ -185,7 +183,7 @@ class Nearest {
     if (close->is_empty())  // and so are all these regions
       for (const WholeCenters::Region region : wholes_.regions) look(region, n, close);
     for (size_t i = 0; i < n; ++i) {
-      const size_t row = position_of(in_region_[begin + i]);
+      const size_t row = RowKey::position(in_region_[begin + i]);
       out[row] = nearest_of(close[i], rows + row * width_);
     }
   }
@@ -207,8 +205,7 @@ class Nearest {
     const float twice = 2 * unit;
     int32_t least = std::numeric_limits<int32_t>::max();
     for (size_t i = 0; i < region.count; ++i) {
-      distances[i] =
-          sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
+      distances[i] = sortable_number(squares[i] - twice * steps[i] * static_cast<float>(sums[i]));
       least = std::min(least, distances[i]);
     }
     if (least > close.bound()) return;
@@ -218,10 +215,10 @@ class Nearest {
 
   uint32_t nearest_of(const Close& close, const float* row) const {
     float least = std::numeric_limits<float>::infinity();
-    uint32_t found = wholes_.groups[position_of(close.keys[0])];
+    uint32_t found = wholes_.groups[RowKey::position(close.keys[0])];
     for (const uint64_t key : close.keys) {
       if (key == ~uint64_t{0}) break;
-      const uint32_t number = wholes_.groups[position_of(key)];
+      const uint32_t number = wholes_.groups[RowKey::position(key)];
       const auto distance =
           static_cast<float>(sums<Metric::l2>(row, centers_ + number * width_, width_).sum);
       if (distance < least || (distance == least && number < found))
@@ -247,12 +244,12 @@ void nearest_centers(const WholeCenters& wholes, const float* centers, size_t wi
   const size_t n_tasks = (count + kRows - 1) / kRows;
   const double work = static_cast<double>(count * wholes.count * width) / 8;
   const size_t n_workers = control.worth_starting(work);
-  std::vector<std::unique_ptr<Nearest>> nearest(n_workers);
+  std::vector<std::unique_ptr<CenterFinder>> finders(n_workers);
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
     control.poll(worker);
-    if (!nearest[worker]) nearest[worker] = std::make_unique<Nearest>(wholes, centers, width);
+    if (!finders[worker]) finders[worker] = std::make_unique<CenterFinder>(wholes, centers, width);
     const size_t first = task * kRows;
-    nearest[worker]->find(rows + first * width, std::min(kRows, count - first), out + first);
+    finders[worker]->find(rows + first * width, std::min(kRows, count - first), out + first);
   });
 }
 

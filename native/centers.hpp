@@ -33,8 +33,9 @@ struct WholeCenters {
     uint32_t first, count;  // its places, from a multiple of 8 on
   };
   size_t largest() const;  // of a region, with what fills it up to a multiple of 8
-  // How many regions a search begins with: all of few, a third of some, a fifth of many. The product
-  // with a mean says little of those with the centres, so that for the metric ip it is all.
+  // How many regions a search begins with: all of few, a third of some, a fifth of many. The
+  // product with a mean says little of those with the centres, so that for the metric ip it is
+  // all.
   size_t looked_at_first() const;
 
   Metric metric = Metric::l2;
@@ -52,8 +53,8 @@ inline int32_t whole_distance(const WholeRows& rows, size_t row, float unit, int
   return sortable_number(rows.squares[row] - 2 * unit * rows.steps[row] * static_cast<float>(sum));
 }
 
-// The nearest centre of every row by its squared distance, the first of several equally near; nearly
-// always: those in far regions are not looked at. rows: (count, width), out: (count,).
+// The nearest centre of every row by its squared distance, the first of several equally near;
+// nearly always: those in far regions are not looked at. rows: (count, width), out: (count,).
 void nearest_centers(const WholeCenters& wholes, const float* centers, size_t width,
                      const float* rows, size_t count, Control& control, uint32_t* out);
 

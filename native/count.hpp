@@ -12,7 +12,7 @@
 namespace densehash {
 
 // One thread's counts. Counting is bound by loads and stores, so distances in bytes are counted
-// two at a time, in a table of pairs, where that is small enough and the codes are many enough.
+// two at a time, as pairs, where that is small enough and the codes are many enough.
 class Counter {
  public:
   Counter(const Kernels& kernels, Codes queries, Codes codes)
@@ -61,7 +61,7 @@ class Counter {
   }
 
  private:
-  // Of a block: much for a query's table of pairs to find its way into the first-level cache,
+  // Of a block: enough for a query's counts of pairs to find their way into the first-level cache,
   // little enough for the codes to stay in the second.
   static constexpr size_t kBlockBytes = 262144;
   static constexpr size_t kMostCodes = 32768;

@@ -1,54 +1,86 @@
 #include <cstring>
+#include <vector>
 
 #include "kernels.hpp"
 
+#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace densehash {
+
+// Each is in the file of its name, and puts what it does better into the list.
+void use_scalar(Kernels& kernels);
+void use_neon(Kernels& kernels);
+void use_dotprod(Kernels& kernels);
+void use_avx2(Kernels& kernels);
+void use_avx512(Kernels& kernels);
+
 namespace {
 
-struct Choice {
-  const Kernels* kernels[4] = {};
-  const char* names[5] = {};
-  size_t count = 0;
+#ifdef DENSEHASH_DOTPROD
+bool has_dotprod() {
+#ifdef __linux__
+  constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotprod) != 0;
+#else
+  return __APPLE__;  // all of them
+#endif
+}
+#endif
 
-  void add(const Kernels& kernels_of_set) {
-    kernels[count] = &kernels_of_set;
-    names[count++] = kernels_of_set.name;
-  }
-
-  Choice() {
-    add(scalar_kernels());
+struct Sets {
+  // All that this machine runs, slowest first. Either a set of its own, which add() names, or, as
+  // dotprod, what some machines of the set before have beside.
+  Sets() {
+    add("scalar", use_scalar);
 #if defined(__aarch64__)
-    add(neon_kernels());
+    add("neon", use_neon);
+#ifdef DENSEHASH_DOTPROD
+    if (has_dotprod()) use_dotprod(sets.back());
+#endif
 #elif defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
-        __builtin_cpu_supports("bmi2")) {
-      add(avx2_kernels());
-      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-          __builtin_cpu_supports("avx512vpopcntdq")) {
-        add(avx512_kernels());
-      }
-    }
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+                          __builtin_cpu_supports("bmi2");
+    const bool has_avx512 =
+        has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vpopcntdq");
+    if (has_avx2) add("avx2", use_avx2);
+    if (has_avx512) add("avx512", use_avx512);
 #endif
+    names.push_back(nullptr);
   }
+
+  // A set that DENSEHASH_SIMD can name. What it has no function for, it takes from the one before.
+  void add(const char* name, void (*use)(Kernels&)) {
+    Kernels kernels = sets.empty() ? Kernels{} : sets.back();
+    kernels.name = name;
+    use(kernels);
+    sets.push_back(kernels);
+    names.push_back(name);
+  }
+
+  std::vector<Kernels> sets;
+  std::vector<const char*> names;
 };
 
-const Choice& choice() {
-  static const Choice made;
+const Sets& all_sets() {
+  static const Sets made;
   return made;
 }
 
 }  // namespace
 
 const Kernels* find_kernels(const char* name) {
-  const Choice& all = choice();
-  if (name == nullptr || *name == '\0') return all.kernels[all.count - 1];
-  for (size_t i = 0; i < all.count; ++i)
-    if (std::strcmp(all.names[i], name) == 0) return all.kernels[i];
+  const std::vector<Kernels>& sets = all_sets().sets;
+  if (name == nullptr || *name == '\0') return &sets.back();
+  for (const Kernels& kernels : sets)
+    if (std::strcmp(kernels.name, name) == 0) return &kernels;
   return nullptr;
 }
 
-const char* const* kernel_names() { return choice().names; }
+const char* const* kernel_names() { return all_sets().names.data(); }
 
 }  // namespace densehash

@@ -1,17 +1,43 @@
-// The inner loops of one instruction set, as a table of functions. Each set is one file,
-// kernels_<name>.cpp, compiled with its own flags; the rest of the library sees this table only.
+// The inner loops, as a list of functions for each instruction set. A set is one file,
+// kernels_<name>.cpp, compiled with its own flags: it puts its functions into the list of the set
+// before it, and dispatch.cpp names it. The rest of the library sees these lists only.
+//
+// What such a file includes is in unnamed namespaces and uses no template of the standard library:
+// the linker must never merge code of one instruction set into another's.
+//
+// Words that have one meaning in all files:
+//   batch    queries that are answered together
+//   block    what lies side by side and is worked on at once; of signs, 32 entries
+//   bucket   the rows of a table whose substring has one value
+//   bundle   up to 64 queries of a batch that share lookups of Hamming distances
+//   field    bits of a code that are looked up at once
+//   group    rows near one centre, of which a query visits some
+//   key      a pair in one number, by which things are sorted (keys.hpp)
+//   lookup   for all values of some bits, what each adds to a distance
+//   part     bytes of a code whose lookups stay in the first-level cache together
+//   quad     four queries whose sums share one word (asymmetric.cpp)
+//   range    what lies from a begin to an end
+//   rank     a row's place in the order of ties
+//   region   centres near each other
+//   run      64 distances that are compared with their bounds at once
+//   set      the kernels of one instruction set
+//   stretch  codes of a group, or rows of a bucket, one after the other
+//   table    of one substring of all codes: rows by its value (multi.hpp)
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+// For the insides of loops, of which there are so many that the compiler gives up inlining.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace densehash {
 
 // Distances are compared in runs of this many; a tile is padded to a whole number of runs.
 constexpr size_t kRun = 64;
-// Queries that share a table, at most: a run is one code and all of a group's queries, or two
-// codes and half a group.
-constexpr size_t kGroup = kRun;
+// Queries of a bundle, which share lookups, at most: a run is one code and all of a bundle's
+// queries, or two codes and half a bundle.
+constexpr size_t kBundle = kRun;
 
 // A run of a tile in which something is below its bound, and where (bit e: entry e of the run).
 struct Run {
@@ -21,7 +47,7 @@ struct Run {
 
 // How one part of a code is cut into fields that are looked up, eight fields a slot:
 // field f is (bytes pick[2f], pick[2f + 1] as uint16) >> shift[f] & mask[f],
-// and its entry lies at that times the bytes of an entry, plus base[f], in the tables.
+// and its entry lies at that times the bytes of an entry, plus base[f], in the lookups.
 struct FieldSlot {
   uint8_t pick[16];
   uint16_t shift[8];
@@ -32,16 +58,16 @@ struct FieldSlot {
 constexpr size_t kMaxFields = 24;
 constexpr size_t kMaxSlots = kMaxFields / 8;
 
-// How codes are cut: into parts whose tables stay in the first-level cache together, and these
+// How codes are cut: into parts whose lookups stay in the first-level cache together, and these
 // into fields, two of which have pair_bits, so that both distances together fit four bits.
 struct Cut {
   size_t part_bits;
   size_t pair_bits;  // at most 15
 };
 
-// Many queries at once, by tables (see tables.hpp). Large fields need few lookups, small ones few
+// Many queries at once, by lookups (see lookups.hpp). Large fields are few, small ones need few
 // parts.
-struct GroupKernels {
+struct BundleKernels {
   size_t entry;     // bytes: two queries each; 0 where there are no such kernels
   Cut short_codes;  // up to 64 bits
   Cut long_codes;
@@ -49,12 +75,12 @@ struct GroupKernels {
   void (*expand)(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_bytes,
                  size_t count, const FieldSlot* slots, size_t fields, uint16_t* offsets);
   // Distances in a part, set in or added to a tile (count, queries); lookup8 saturates at 255.
-  void (*lookup8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+  void (*lookup8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                   bool add, uint8_t* tile);
-  void (*lookup16)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+  void (*lookup16)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                    bool add, uint16_t* tile);
   // lookup8 and below8 in one; only the runs that are found are right in the tile.
-  size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+  size_t (*find8)(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                   bool add, uint8_t* tile, const uint8_t* bounds, Run* runs);
 
   size_t queries() const { return 2 * entry; }
@@ -82,7 +108,7 @@ struct SignRun {
 // A query that asks for the wanted entries of some blocks.
 constexpr size_t kSignQueries = 3;  // that share what they read
 struct SignQuery {
-  const uint8_t* tables;  // (bits / 4, 16) of up to 63
+  const uint8_t* lookup;  // (bits / 4, 16) of up to 63
   SignBound bound;
   uint16_t* sums;  // of the blocks that have wanted entries; room for all: (count, kBlock)
   SignRun* runs;   // which blocks; room for all
@@ -97,10 +123,19 @@ template <size_t (*SIGNS)(const uint8_t*, size_t, size_t, const uint8_t*, SignBo
 inline void signs_of_each(const uint8_t* blocks, size_t bits, size_t count,
                           const SignQuery* queries, size_t n_queries) {
   for (const SignQuery* q = queries; q < queries + n_queries; ++q)
-    *q->found = SIGNS(blocks, bits, count, q->tables, q->bound, q->sums, q->runs);
+    *q->found = SIGNS(blocks, bits, count, q->lookup, q->bound, q->sums, q->runs);
 }
 
 }  // namespace
+
+// What distances between vectors are made of: the squared distance, or the inner product and the
+// squared length of the vector.
+struct Sums {
+  double sum, length;
+};
+
+// The widest vectors of bytes whose squared distances fit 32 bits.
+constexpr size_t kMostSquares = 65536;
 
 struct Kernels {
   const char* name;
@@ -124,18 +159,27 @@ struct Kernels {
   size_t (*below8)(const uint8_t* tile, size_t n_runs, const uint8_t* bounds, Run* runs);
   size_t (*below16)(const uint16_t* tile, size_t n_runs, const uint16_t* bounds, Run* runs);
 
-  GroupKernels whole;  // for kGroup queries
-  GroupKernels half;   // for half as many, in more than half the time
+  BundleKernels whole;  // for kBundle queries
+  BundleKernels half;   // for half as many, in more than half the time
 
-  // Sums what the tables of up to kSignQueries say of the entries of some blocks.
+  // Sums what the lookups of up to kSignQueries say of the entries of some blocks.
   void (*signs)(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries,
                 size_t n_queries);
+
+  // Squared distances of the rows at these positions; width is at most kMostSquares. nullptr where
+  // a loop that the compiler turns into vector instructions is as fast.
+  void (*squares)(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
+                  size_t count, Sums* sums);
+
+  // Products of vectors (n_vectors, width) with the rows of a matrix (count, width), sums:
+  // (n_vectors, count). width is a multiple of 16 and count of 8; numbers are -127 to 127, so that
+  // sums of up to 130,000 fit.
+  void (*dots)(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+               size_t count, int32_t* sums);
 };
 
-const Kernels& scalar_kernels();
-const Kernels& neon_kernels();
-const Kernels& avx2_kernels();
-const Kernels& avx512_kernels();
+using Squares = decltype(Kernels::squares);
+using Dots = decltype(Kernels::dots);
 
 // The fastest set this machine runs, or the named one; nullptr where that is not to be had.
 const Kernels* find_kernels(const char* name);

@@ -1,4 +1,4 @@
-// AVX-512 with VPOPCNTDQ. The tables are those of AVX2: wider entries would leave the
+// AVX-512 with VPOPCNTDQ. The lookups are those of AVX2: wider entries would leave the
 // first-level cache.
 #include "lanes_avx2.hpp"
 
@@ -84,11 +84,11 @@ void row_avx512(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
 
 }  // namespace
 
-const Kernels& avx512_kernels() {
-  static constexpr Kernels kernels =
-      with_tables("avx512", row_avx512<uint8_t>, row_avx512<uint16_t>,
-                  count_row<row_avx512<uint8_t>>);
-  return kernels;
+void use_avx512(Kernels& kernels) {
+  use_lanes(kernels);  // compiled for more registers
+  kernels.row8 = row_avx512<uint8_t>;
+  kernels.row16 = row_avx512<uint16_t>;
+  kernels.count8 = count_row<row_avx512<uint8_t>>;
 }
 
 }  // namespace densehash

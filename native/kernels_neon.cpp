@@ -1,12 +1,12 @@
 // ARM NEON: always there on 64-bit ARM.
 #include <arm_neon.h>
 
-#include "tables.hpp"
+#include "lookups.hpp"
 
 namespace densehash {
 namespace {
 
-// 16 bytes: one register, for half a group.
+// 16 bytes: one register, for half a bundle.
 struct NeonHalf {
   using V = uint8x16_t;
   static constexpr size_t kEntry = 16;
@@ -24,9 +24,7 @@ struct NeonHalf {
   static bool differ(V x, V y, V z, V w) {
     return is_any(vorrq_u8(difference(x, y), difference(z, w)));
   }
-  static bool is_any(uint8x16_t x) {
-    return vmaxvq_u32(vreinterpretq_u32_u8(x)) != 0;
-  }
+  static bool is_any(uint8x16_t x) { return vmaxvq_u32(vreinterpretq_u32_u8(x)) != 0; }
 
   template <bool ADD>
   static void put(uint8_t* tile, V x) {
@@ -244,8 +242,8 @@ size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
       // Four times 32 still fits a byte, eight times does not.
       uint16x8_t w[4];
       for (int j = 0; j < 4; ++j)
-        w[j] = vpaddlq_u8(vpaddq_u8(vpaddq_u8(v[4 * j], v[4 * j + 1]),
-                                    vpaddq_u8(v[4 * j + 2], v[4 * j + 3])));
+        w[j] = vpaddlq_u8(
+            vpaddq_u8(vpaddq_u8(v[4 * j], v[4 * j + 1]), vpaddq_u8(v[4 * j + 2], v[4 * j + 3])));
       write(i, vpaddq_u16(w[0], w[1]), vpaddq_u16(w[2], w[3]));
     } else {
       write(i, sums<16>(v));
@@ -307,9 +305,10 @@ void count_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
 
 // --- sketches of signs -------------------------------------------------------------------------
 
-// The sums of PLACES tables of QUERIES in bytes: of the entries in the low halves, and in the high.
+// The sums of PLACES lookups of QUERIES in bytes: of the entries in the low halves, and in the
+// high.
 template <int PLACES, int QUERIES>
-ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* const* tables, size_t first,
+ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* const* lookups, size_t first,
                               uint16x8_t (*sums)[4]) {
   const uint8x16_t low_half = vdupq_n_u8(15);
   uint8x16_t low[QUERIES], high[QUERIES];
@@ -319,8 +318,8 @@ ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* const* table
     const uint8x16_t lows = vandq_u8(both, low_half), highs = vshrq_n_u8(both, 4);
 #pragma GCC unroll 3
     for (int q = 0; q < QUERIES; ++q) {
-      const uint8x16_t table = vld1q_u8(tables[q] + first + 16 * p);
-      const uint8x16_t x = vqtbl1q_u8(table, lows), y = vqtbl1q_u8(table, highs);
+      const uint8x16_t lookup = vld1q_u8(lookups[q] + first + 16 * p);
+      const uint8x16_t x = vqtbl1q_u8(lookup, lows), y = vqtbl1q_u8(lookup, highs);
       low[q] = p == 0 ? x : vaddq_u8(low[q], x);
       high[q] = p == 0 ? y : vaddq_u8(high[q], y);
     }
@@ -338,9 +337,9 @@ template <int QUERIES>
 void signs_neon(const uint8_t* blocks, size_t bits, size_t count, const SignQuery* queries) {
   const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   const size_t places = bits / 4, bytes = block_bytes(bits);
-  const uint8_t* tables[QUERIES];
+  const uint8_t* lookups[QUERIES];
   size_t found[QUERIES] = {};
-  for (int q = 0; q < QUERIES; ++q) tables[q] = queries[q].tables;
+  for (int q = 0; q < QUERIES; ++q) lookups[q] = queries[q].lookup;
   for (size_t block = 0; block < count; ++block, blocks += bytes) {
     uint16x8_t of_block[QUERIES][4];
 #pragma GCC unroll 3
@@ -348,9 +347,8 @@ void signs_neon(const uint8_t* blocks, size_t bits, size_t count, const SignQuer
       for (int i = 0; i < 4; ++i) of_block[q][i] = vdupq_n_u16(0);
     size_t place = 0;
     for (; place + 4 <= places; place += 4)
-      sum_places<4, QUERIES>(blocks + 16 * place, tables, 16 * place, of_block);
-    if (place < places)
-      sum_places<2, QUERIES>(blocks + 16 * place, tables, 16 * place, of_block);
+      sum_places<4, QUERIES>(blocks + 16 * place, lookups, 16 * place, of_block);
+    if (place < places) sum_places<2, QUERIES>(blocks + 16 * place, lookups, 16 * place, of_block);
     const int16_t* alphas = reinterpret_cast<const int16_t*>(blocks + 16 * places);
 #pragma GCC unroll 3
     for (int q = 0; q < QUERIES; ++q) {
@@ -393,18 +391,16 @@ void signs_of_queries(const uint8_t* blocks, size_t bits, size_t count, const Si
 
 }  // namespace
 
-const Kernels& neon_kernels() {
-  static constexpr Kernels kernels = {"neon",
-                                      row_neon<Write8, uint8_t>,
-                                      row_neon<Write16, uint16_t>,
-                                      count_neon,
-                                      gather,
-                                      below<Neon, uint8_t>,
-                                      below<Neon, uint16_t>,
-                                      group_kernels<Neon>({64, 15}, {128, 13}),
-                                      group_kernels<NeonHalf>({64, 15}, {128, 15}),
-                                      signs_of_queries};
-  return kernels;
+void use_neon(Kernels& kernels) {
+  kernels.row8 = row_neon<Write8, uint8_t>;
+  kernels.row16 = row_neon<Write16, uint16_t>;
+  kernels.count8 = count_neon;
+  kernels.gather = gather;
+  kernels.below8 = below<Neon, uint8_t>;
+  kernels.below16 = below<Neon, uint16_t>;
+  kernels.whole = bundle_kernels<Neon>({64, 15}, {128, 13});
+  kernels.half = bundle_kernels<NeonHalf>({64, 15}, {128, 15});
+  kernels.signs = signs_of_queries;
 }
 
 }  // namespace densehash

@@ -22,7 +22,7 @@ size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
 int product(int16_t x, int16_t y) { return (x * y + 0x4000) >> 15; }
 int saturated(int x) { return x < -32768 ? -32768 : x > 32767 ? 32767 : x; }
 
-size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
+size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* lookups,
              SignBound bound, uint16_t* sums, SignRun* runs) {
   size_t found = 0;
   for (size_t block = 0; block < count; ++block, blocks += block_bytes(bits)) {
@@ -30,10 +30,10 @@ size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* ta
     for (size_t e = 0; e < kBlock; ++e) of_block[e] = 0;
     for (size_t place = 0; place < bits / 4; ++place) {
       const uint8_t* halves = blocks + place * 16;
-      const uint8_t* table = tables + place * 16;
+      const uint8_t* lookup = lookups + place * 16;
       for (size_t e = 0; e < 16; ++e) {
-        of_block[e] = static_cast<uint16_t>(of_block[e] + table[halves[e] & 15]);
-        of_block[e + 16] = static_cast<uint16_t>(of_block[e + 16] + table[halves[e] >> 4]);
+        of_block[e] = static_cast<uint16_t>(of_block[e] + lookup[halves[e] & 15]);
+        of_block[e + 16] = static_cast<uint16_t>(of_block[e + 16] + lookup[halves[e] >> 4]);
       }
     }
     BlockFactors factors;
@@ -51,20 +51,29 @@ size_t signs(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* ta
   return found;
 }
 
+void dots(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+          size_t count, int32_t* sums) {
+  for (size_t row = 0; row < count; ++row, matrix += width) {
+    for (size_t v = 0; v < n_vectors; ++v) {
+      const int8_t* const vector = vectors + v * width;
+      int32_t sum = 0;
+      for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
+      sums[v * count + row] = sum;
+    }
+  }
+}
+
 }  // namespace
 
-const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels = {"scalar",
-                                      row<uint8_t>,
-                                      row<uint16_t>,
-                                      count_row<row<uint8_t>>,
-                                      gather,
-                                      below<uint8_t>,
-                                      below<uint16_t>,
-                                      {},
-                                      {},
-                                      signs_of_each<signs>};
-  return kernels;
+void use_scalar(Kernels& kernels) {
+  kernels.row8 = row<uint8_t>;
+  kernels.row16 = row<uint16_t>;
+  kernels.count8 = count_row<row<uint8_t>>;
+  kernels.gather = gather;
+  kernels.below8 = below<uint8_t>;
+  kernels.below16 = below<uint16_t>;
+  kernels.signs = signs_of_each<signs>;
+  kernels.dots = dots;
 }
 
 }  // namespace densehash

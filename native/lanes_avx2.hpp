@@ -1,9 +1,9 @@
-// The vector type of tables.hpp on x86: one register of 32 bytes.
+// The vector type of lookups.hpp on x86: one register of 32 bytes.
 #pragma once
 
 #include <immintrin.h>
 
-#include "tables.hpp"
+#include "lookups.hpp"
 
 namespace densehash {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 struct Avx2 {
   using V = __m256i;
   static constexpr size_t kEntry = 32;
-  static constexpr int kMostFields = 11;  // 64 bits, 12 a pair: 22 KB of tables
+  static constexpr int kMostFields = 11;  // 64 bits, 12 a pair: 22 KB of lookups
 
   static V load(const uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -51,9 +51,7 @@ struct Avx2 {
     store(reinterpret_cast<uint8_t*>(tile), wide);
   }
 
-  static __m128i load_16(const void* p) {
-    return _mm_loadu_si128(static_cast<const __m128i*>(p));
-  }
+  static __m128i load_16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   struct Slot {
     __m128i pick, multiply, mask, base;
   };
@@ -102,11 +100,11 @@ struct Avx2 {
   }
 };
 
-// Half a register, for half a group.
+// Half a register, for half a bundle.
 struct Avx2Half : Avx2 {
   using V = __m128i;
   static constexpr size_t kEntry = 16;
-  static constexpr int kMostFields = 10;  // 64 bits, 14 a pair: 18 KB of tables
+  static constexpr int kMostFields = 10;  // 64 bits, 14 a pair: 18 KB of lookups
 
   static V load(const uint8_t* p) { return load_16(p); }
   static V add(V x, V y) { return _mm_add_epi8(x, y); }
@@ -153,20 +151,20 @@ struct SignSums {
   }
 };
 
-// Adds what the tables say of some pairs of places; the sums of four pairs, each up to 63, fit a
+// Adds what the lookups say of some pairs of places; the sums of four pairs, each up to 63, fit a
 // byte. A loop of known length, which the compiler unrolls.
 template <size_t PAIRS>
-inline void sum_pairs(const uint8_t* halves, const uint8_t* tables, SignSums& low,
+inline void sum_pairs(const uint8_t* halves, const uint8_t* lookups, SignSums& low,
                       SignSums& high) {
   static_assert(PAIRS <= 4);
   const __m256i low_half = _mm256_set1_epi8(15);
   __m256i x = _mm256_setzero_si256(), y = x;
 #pragma GCC unroll 4
   for (size_t p = 0; p < PAIRS; ++p) {
-    const __m256i both = Avx2::load(halves + 32 * p), table = Avx2::load(tables + 32 * p);
+    const __m256i both = Avx2::load(halves + 32 * p), lookup = Avx2::load(lookups + 32 * p);
     const __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
-    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(table, _mm256_and_si256(both, low_half)));
-    y = _mm256_add_epi8(y, _mm256_shuffle_epi8(table, high_halves));
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(lookup, _mm256_and_si256(both, low_half)));
+    y = _mm256_add_epi8(y, _mm256_shuffle_epi8(lookup, high_halves));
   }
   low.add(x);
   high.add(y);
@@ -175,14 +173,14 @@ inline void sum_pairs(const uint8_t* halves, const uint8_t* tables, SignSums& lo
 // Which of 16 entries are wanted: words of ones.
 inline __m256i wanted_16(__m256i sums, const uint8_t* alphas, const uint8_t* betas,
                          __m256i times_alpha, __m256i times_beta, __m256i offset) {
-  const __m256i limit = _mm256_adds_epi16(
-      _mm256_adds_epi16(_mm256_mulhrs_epi16(Avx2::load(alphas), times_alpha),
-                        _mm256_mulhrs_epi16(Avx2::load(betas), times_beta)),
-      offset);
+  const __m256i limit =
+      _mm256_adds_epi16(_mm256_adds_epi16(_mm256_mulhrs_epi16(Avx2::load(alphas), times_alpha),
+                                          _mm256_mulhrs_epi16(Avx2::load(betas), times_beta)),
+                        offset);
   return _mm256_cmpgt_epi16(sums, limit);
 }
 
-inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* tables,
+inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const uint8_t* lookups,
                          SignBound bound, uint16_t* sums, SignRun* runs) {
   const __m256i times_alpha = _mm256_set1_epi16(bound.times_alpha);
   const __m256i times_beta = _mm256_set1_epi16(bound.times_beta);
@@ -193,9 +191,8 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
     SignSums low, high;
     size_t pair = 0;
     for (; pair + 4 <= pairs; pair += 4)
-      sum_pairs<4>(blocks + 32 * pair, tables + 32 * pair, low, high);
-    for (; pair < pairs; ++pair)
-      sum_pairs<1>(blocks + 32 * pair, tables + 32 * pair, low, high);
+      sum_pairs<4>(blocks + 32 * pair, lookups + 32 * pair, low, high);
+    for (; pair < pairs; ++pair) sum_pairs<1>(blocks + 32 * pair, lookups + 32 * pair, low, high);
     const __m256i of_low = low.in_order(), of_high = high.in_order();
     const uint8_t* alphas = blocks + 32 * pairs;
     const uint8_t* betas = alphas + sizeof(BlockFactors::alphas);
@@ -214,19 +211,14 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
   return found;
 }
 
-// The kernels of an instruction set that has AVX2 for tables, and its own ways for one query.
-constexpr Kernels with_tables(const char* name, decltype(Kernels::row8) row8,
-                              decltype(Kernels::row16) row16, decltype(Kernels::count8) count8) {
-  return {name,
-          row8,
-          row16,
-          count8,
-          gather,
-          below<Avx2, uint8_t>,
-          below<Avx2, uint16_t>,
-          group_kernels<Avx2>({64, 12}, {64, 12}),
-          group_kernels<Avx2Half>({64, 14}, {64, 14}),
-          signs_of_each<signs_avx2>};
+// What sets that have AVX2 do alike.
+inline void use_lanes(Kernels& kernels) {
+  kernels.gather = gather;
+  kernels.below8 = below<Avx2, uint8_t>;
+  kernels.below16 = below<Avx2, uint16_t>;
+  kernels.whole = bundle_kernels<Avx2>({64, 12}, {64, 12});
+  kernels.half = bundle_kernels<Avx2Half>({64, 14}, {64, 14});
+  kernels.signs = signs_of_each<signs_avx2>;
 }
 
 }  // namespace

@@ -4,60 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 
+#include "keys.hpp"
+
 namespace densehash {
-
-// An integer whose order is that of the float. The order is total: -0 is 0, and what is no number
-// comes last, so that sorting is safe whatever a file holds.
-inline int32_t sortable(float x) {
-  x += 0.0f;
-  int32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const bool is_number = (bits & 0x7fffffff) <= 0x7f800000;
-  return is_number ? bits ^ (bits >> 31 & 0x7fffffff) : std::numeric_limits<int32_t>::max();
-}
-
-inline float from_sortable(int32_t sorted) {
-  const int32_t bits = sorted ^ (sorted >> 31 & 0x7fffffff);
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-// The same for numbers; faster.
-inline int32_t sortable_number(float x) {
-  int32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits ^ (bits >> 31 & 0x7fffffff);
-}
-
-// A float and a position (32 bits of it) as one key: ordered by float, then by position.
-inline uint64_t make_float_key(int32_t sorted, size_t position) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(sorted) ^ 0x80000000) << 32 | position;
-}
-inline float float_of(uint64_t key) {
-  return from_sortable(static_cast<int32_t>(key >> 32 ^ 0x80000000));
-}
-inline size_t position_of(uint64_t key) { return key & 0xffffffff; }
-
-// Puts keys that are sorted, a distance and a position each, into the order of (distance, rank).
-// rank(position) is asked once for each that has the distance of another: ranks lie far apart, and
-// a sort that asked again and was told something else would leave its bounds.
-template <class Rank>
-void order_ties(uint64_t* keys, uint64_t* end, Rank&& rank) {
-  for (uint64_t* next; keys < end; keys = next) {
-    const uint64_t distance = *keys >> 32 << 32;
-    next = std::find_if(keys + 1, end, [=](uint64_t key) { return key >> 32 << 32 != distance; });
-    if (next - keys == 1) continue;
-    for (uint64_t* at = keys; at < next; ++at)
-      *at = static_cast<uint64_t>(rank(position_of(*at))) << 32 | position_of(*at);
-    std::sort(keys, next);
-    for (uint64_t* at = keys; at < next; ++at) *at = distance | position_of(*at);
-  }
-}
 
 // An array that is not set to zeros, as that of a vector would be.
 template <class T>
@@ -78,8 +30,8 @@ class Least {
       : k_(k), lanes_(std::min((2 * k + 15) / 16 * 16, n)), floats_(n), least_(lanes_),
         keys_(n + 1) {}
 
-  // Sets the keys of the k least of number(0) ... number(n - 1), floats or what is sortable, and of some
-  // more: of all that are not above more(a bound of the k-th). Returns how many.
+  // Sets the keys of the k least of number(0) ... number(n - 1), floats or what is sortable, and
+  // of some more: of all that are not above more(a bound of the k-th). Returns how many.
   template <class Number, class More>
   size_t find(size_t n, Number&& number, More&& more) {
     int32_t* const floats = floats_.data();

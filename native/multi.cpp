@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "keys.hpp"
+
 namespace densehash {
 
 Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes) {
@@ -12,8 +14,8 @@ Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes
   for (size_t i = 0; i < count; ++i) {
     const size_t bits = n_bits / count + (i < n_bits % count);
     const size_t byte = bytes < 8 ? 0 : std::min(first / 8, bytes - 8);
-    parts_.push_back({byte, static_cast<unsigned>(first - 8 * byte), static_cast<unsigned>(bits),
-                      (uint32_t{1} << bits) - 1, n_entries_});
+    substrings_.push_back({byte, static_cast<unsigned>(first - 8 * byte),
+                           static_cast<unsigned>(bits), (uint32_t{1} << bits) - 1, n_entries_});
     n_entries_ += (size_t{1} << bits) + 1;
     first += bits;
   }
@@ -21,24 +23,24 @@ Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes
 
 namespace {
 
-constexpr size_t kBlock = 4096;  // rows between looks for an interrupt
+constexpr size_t kRows = 4096;  // between looks for an interrupt
 
-// One table: rows sorted by counting, and then each bucket by the next part.
+// One table: rows sorted by counting, and then each bucket by the next substring.
 class TableBuilder {
  public:
-  TableBuilder(const Substrings& substrings, Codes codes, size_t part, Control& control,
+  TableBuilder(const Substrings& substrings, Codes codes, size_t table, Control& control,
                size_t worker)
-      : substrings_(substrings), codes_(codes), part_(part),
-        next_((part + 1) % substrings.count()), control_(control), worker_(worker) {}
+      : substrings_(substrings), codes_(codes), table_(table),
+        next_((table + 1) % substrings.count()), control_(control), worker_(worker) {}
 
   void build(uint32_t* starts, uint32_t* rows) {
-    const size_t n_values = substrings_.n_values(part_);
+    const size_t n_values = substrings_.n_values(table_);
     std::fill(starts, starts + n_values + 1, 0);
-    for_each_row([&](size_t row) { ++starts[value(row, part_)]; });
+    for_each_row([&](size_t row) { ++starts[value(row, table_)]; });
     uint32_t sum = 0;  // from how many there are of each value to where the first of them goes
     for (size_t v = 0; v < n_values; ++v) sum += std::exchange(starts[v], sum);
     for_each_row([&](size_t row) {
-      const size_t place = starts[value(row, part_)]++;
+      const size_t place = starts[value(row, table_)]++;
       if (place >= codes_.count) throw_changed();
       rows[place] = static_cast<uint32_t>(row);
     });
@@ -47,18 +49,18 @@ class TableBuilder {
     if (starts[n_values - 1] != codes_.count) throw_changed();
     std::copy_backward(starts, starts + n_values, starts + n_values + 1);
     starts[0] = 0;
-    if (next_ == part_) return;
+    if (next_ == table_) return;
     for (size_t v = 0, first = 0; v < n_values; ++v) {
       // Some buckets at a time: their codes come from memory together.
-      if (starts[v + 1] - starts[first] < kBlock && v + 1 < n_values) continue;
+      if (starts[v + 1] - starts[first] < kRows && v + 1 < n_values) continue;
       sort_buckets(starts + first, v + 1 - first, rows);
       first = v + 1;
     }
   }
 
  private:
-  uint32_t value(size_t row, size_t part) const {
-    return substrings_.value(codes_.row(row), part);
+  uint32_t value(size_t row, size_t table) const {
+    return substrings_.value(codes_.row(row), table);
   }
 
   [[noreturn]] static void throw_changed() {
@@ -67,9 +69,9 @@ class TableBuilder {
 
   template <class See>
   void for_each_row(See&& see) {
-    for (size_t first = 0; first < codes_.count; first += kBlock) {
+    for (size_t first = 0; first < codes_.count; first += kRows) {
       control_.poll(worker_);
-      const size_t end = std::min(first + kBlock, codes_.count);
+      const size_t end = std::min(first + kRows, codes_.count);
       for (size_t row = first; row < end; ++row) see(row);
     }
   }
@@ -79,18 +81,19 @@ class TableBuilder {
     const size_t begin = starts[0], n = starts[count] - begin;
     keys_.resize(n);
     for (size_t i = 0; i < n; ++i)
-      keys_[i] = uint64_t{value(rows[begin + i], next_)} << 32 | rows[begin + i];
+      keys_[i] = RowKey::make(value(rows[begin + i], next_), rows[begin + i]);
     for (size_t v = 0; v < count; ++v) {
       uint64_t* of_bucket = keys_.data() + (starts[v] - begin);
       uint64_t* end = keys_.data() + (starts[v + 1] - begin);
       if (!std::is_sorted(of_bucket, end)) std::sort(of_bucket, end);
     }
-    for (size_t i = 0; i < n; ++i) rows[begin + i] = static_cast<uint32_t>(keys_[i]);
+    for (size_t i = 0; i < n; ++i)
+      rows[begin + i] = static_cast<uint32_t>(RowKey::position(keys_[i]));
   }
 
   const Substrings& substrings_;
   Codes codes_;
-  size_t part_, next_;
+  size_t table_, next_;
   Control& control_;
   size_t worker_;
   std::vector<uint64_t> keys_;
@@ -100,9 +103,9 @@ class TableBuilder {
 
 void build_tables(const Substrings& substrings, Codes codes, Control& control, uint32_t* starts,
                   uint32_t* rows) {
-  control.run(control.n_threads(), substrings.count(), [&](size_t part, size_t worker) {
-    TableBuilder(substrings, codes, part, control, worker)
-        .build(starts + substrings.first_entry(part), rows + part * codes.count);
+  control.run(control.n_threads(), substrings.count(), [&](size_t table, size_t worker) {
+    TableBuilder(substrings, codes, table, control, worker)
+        .build(starts + substrings.first_entry(table), rows + table * codes.count);
   });
 }
 

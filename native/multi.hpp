@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "checked.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "scan.hpp"
@@ -24,36 +25,36 @@ class Substrings {
   // or too long.
   Substrings(size_t n_bits, size_t bytes, size_t count);
 
-  size_t count() const { return parts_.size(); }
-  unsigned bits(size_t part) const { return parts_[part].bits; }
-  // Where a part's table begins among those of all parts, one after the other.
-  size_t first_entry(size_t part) const { return parts_[part].first_entry; }
-  size_t n_values(size_t part) const { return size_t{1} << parts_[part].bits; }
+  size_t count() const { return substrings_.size(); }
+  unsigned bits(size_t i) const { return substrings_[i].bits; }
+  // Where a substring's table begins among those of all, one after the other.
+  size_t first_entry(size_t i) const { return substrings_[i].first_entry; }
+  size_t n_values(size_t i) const { return size_t{1} << substrings_[i].bits; }
   size_t n_entries() const { return n_entries_; }
 
-  uint32_t value(const uint8_t* code, size_t part) const {
-    const Part& p = parts_[part];
+  uint32_t value(const uint8_t* code, size_t i) const {
+    const Substring& s = substrings_[i];
     uint64_t word = 0;
     if (bytes_ >= 8) {
-      std::memcpy(&word, code + p.byte, sizeof word);
+      std::memcpy(&word, code + s.byte, sizeof word);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
       word = __builtin_bswap64(word);
 #endif
     } else {
       for (size_t b = 0; b < bytes_; ++b) word |= uint64_t{code[b]} << 8 * b;
     }
-    return static_cast<uint32_t>(word >> p.shift) & p.mask;
+    return static_cast<uint32_t>(word >> s.shift) & s.mask;
   }
 
  private:
-  struct Part {
-    size_t byte;  // eight bytes from here hold all bits of the part
+  struct Substring {
+    size_t byte;  // eight bytes from here hold all its bits
     unsigned shift, bits;
     uint32_t mask;
     size_t first_entry;
   };
   size_t bytes_, n_entries_ = 0;
-  std::vector<Part> parts_;
+  std::vector<Substring> substrings_;
 };
 
 // Rows of a table: rows[begin:end].
@@ -61,16 +62,16 @@ struct Bucket {
   uint32_t begin, end;
 };
 
-// Codes and their tables: the rows whose substring `part` is v are
-// rows[part, starts[v]:starts[v + 1]], with the starts of that part, in order of the next substring
-// (of the first, for the last), then rising. Starts and rows may come from a damaged file, or be
-// changed at any time: what they say is checked before it is followed.
+// Codes and their tables, one for each substring: the rows whose substring t is v are
+// rows[t, starts[v]:starts[v + 1]], with the starts of that table, in order of the next substring
+// (of the first, for the last), then rising. What starts and rows say is checked before it is
+// followed.
 struct MultiTables {
-  const uint32_t* starts_of(size_t part) const { return starts + substrings.first_entry(part); }
-  const uint32_t* rows_of(size_t part) const { return rows + part * codes.count; }
+  const uint32_t* starts_of(size_t table) const { return starts + substrings.first_entry(table); }
+  const uint32_t* rows_of(size_t table) const { return rows + table * codes.count; }
 
-  Bucket bucket(size_t part, uint32_t value) const {
-    const uint32_t* at = starts_of(part) + value;
+  Bucket bucket(size_t table, uint32_t value) const {
+    const uint32_t* at = starts_of(table) + value;
     const Bucket found{read_once(at), read_once(at + 1)};
     if (found.begin > found.end || found.end > codes.count) throw_damaged();
     return found;

@@ -4,6 +4,7 @@
 
 #include "buckets.hpp"
 #include "multi.hpp"
+#include "select.hpp"
 
 namespace densehash {
 namespace {
@@ -64,19 +65,20 @@ class ProbeSearch {
       : tables_(tables), reader_(kernels, tables, control, worker),
         flips_(tables.substrings.count()), values_(flips_.size()), buckets_(flips_.size()) {}
 
-  void search(const uint8_t* query, const float* margins, size_t n_probes, NearestRows& take) {
+  void search(const uint8_t* query, const float* margins, size_t n_probes,
+              NearestCodes<Stream::any>& take) {
     const Substrings& substrings = tables_.substrings;
-    for (size_t part = 0; part < flips_.size(); ++part) {
-      perturbations_.find(margins, substrings.bits(part), n_probes, flips_[part]);
-      margins += substrings.bits(part);
-      values_[part] = substrings.value(query, part);
-      look_up(part);
-      std::sort(flips_[part].begin(), flips_[part].end());
+    for (size_t table = 0; table < flips_.size(); ++table) {
+      perturbations_.find(margins, substrings.bits(table), n_probes, flips_[table]);
+      margins += substrings.bits(table);
+      values_[table] = substrings.value(query, table);
+      look_up(table);
+      std::sort(flips_[table].begin(), flips_[table].end());
     }
-    for (size_t part = 0; part < flips_.size(); ++part) {
-      reader_.visit(part, buckets_[part], query, take, [&](size_t row) {
+    for (size_t table = 0; table < flips_.size(); ++table) {
+      reader_.visit(table, buckets_[table], query, take, [&](size_t row) {
         const uint8_t* code = tables_.codes.row(row);
-        for (size_t other = 0; other < part; ++other) {
+        for (size_t other = 0; other < table; ++other) {
           const uint32_t differs = substrings.value(code, other) ^ values_[other];
           if (std::binary_search(flips_[other].begin(), flips_[other].end(), differs))
             return false;
@@ -87,22 +89,22 @@ class ProbeSearch {
   }
 
  private:
-  void look_up(size_t part) {
+  void look_up(size_t table) {
     constexpr size_t kTogether = 64;
     uint32_t values[kTogether];
-    buckets_[part].clear();
-    const std::vector<uint32_t>& flips = flips_[part];
+    buckets_[table].clear();
+    const std::vector<uint32_t>& flips = flips_[table];
     for (size_t first = 0; first < flips.size(); first += kTogether) {
       const size_t n = std::min(kTogether, flips.size() - first);
-      for (size_t i = 0; i < n; ++i) values[i] = values_[part] ^ flips[first + i];
-      reader_.look_up(part, values, n, buckets_[part]);
+      for (size_t i = 0; i < n; ++i) values[i] = values_[table] ^ flips[first + i];
+      reader_.look_up(table, values, n, buckets_[table]);
     }
   }
 
   const MultiTables& tables_;
   BucketReader reader_;
   Perturbations perturbations_;
-  std::vector<std::vector<uint32_t>> flips_;  // of each part, the bits that differ in a probe
+  std::vector<std::vector<uint32_t>> flips_;  // of each table, the bits that differ in a probe
   std::vector<uint32_t> values_;              // of the query
   std::vector<std::vector<Bucket>> buckets_;
 };
@@ -112,25 +114,25 @@ class ProbeSearch {
 void multi_probe(const Kernels& kernels, Codes queries, const float* margins, size_t n_bits,
                  const MultiTables& tables, size_t n_probes, size_t k, Control& control,
                  int32_t* distances, int64_t* positions) {
-  constexpr size_t kBlock = 8;
+  constexpr size_t kQueries = 8;
   std::fill(distances, distances + queries.count * k, -1);
   std::fill(positions, positions + queries.count * k, int64_t{-1});
   const size_t there = std::min(k, tables.codes.count);
   if (there == 0) return;
   struct Worker {
     ProbeSearch search;
-    NearestRows take;
+    NearestCodes<Stream::any> take;
     std::vector<uint64_t> keys;
   };
   std::vector<std::unique_ptr<Worker>> workers(control.n_threads());
-  const size_t n_blocks = (queries.count + kBlock - 1) / kBlock;
+  const size_t n_blocks = (queries.count + kQueries - 1) / kQueries;
   control.run(control.n_threads(), n_blocks, [&](size_t block, size_t worker) {
     if (!workers[worker])
-      workers[worker].reset(new Worker{
-          {kernels, tables, control, worker}, {there, tables.codes.bits()}, {}});
+      workers[worker].reset(
+          new Worker{{kernels, tables, control, worker}, {there, tables.codes.bits()}, {}});
     auto& [search, take, keys] = *workers[worker];
-    const size_t end = std::min((block + 1) * kBlock, queries.count);
-    for (size_t q = block * kBlock; q < end; ++q) {
+    const size_t end = std::min((block + 1) * kQueries, queries.count);
+    for (size_t q = block * kQueries; q < end; ++q) {
       search.search(queries.row(q), margins + q * n_bits, n_probes, take);
       keys.clear();
       take.finish(keys);

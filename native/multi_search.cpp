@@ -56,9 +56,8 @@ void scan(const Kernels& kernels, const std::vector<size_t>& asked, Codes querie
       Plan(left, tables.codes, most, control), control,
       [&](size_t, const Codes& of_batch, size_t) { return Batch(kernels, layout, of_batch); },
       [&](const Batch& batch, size_t worker) {
-        return Visitor(new ScanAllowed<Take>{
-            tables, Scan(batch, control, worker),
-            std::vector<Take>(batch.n_queries(), ask.by_scan())});
+        return Visitor(new ScanAllowed<Take>{tables, Scan(batch, control, worker),
+                                             std::vector<Take>(batch.n_queries(), ask.by_scan())});
       },
       [&](size_t first, std::vector<Visitor>& visitors) {
         std::vector<uint64_t> keys;
@@ -121,16 +120,11 @@ struct AskNear {
   size_t radius;
 };
 
-struct RisingNearest : Selector {
-  using Selector::Selector;
-  void hit(size_t distance, size_t row) { push(distance, row); }
-};
-
 struct AskNearest {
-  using ByTables = NearestRows;
-  using ByScan = RisingNearest;
-  NearestRows by_tables() const { return {k, bits}; }
-  RisingNearest by_scan() const { return {k, bits}; }
+  using ByTables = NearestCodes<Stream::any>;
+  using ByScan = NearestCodes<Stream::rising>;
+  ByTables by_tables() const { return {k, bits}; }
+  ByScan by_scan() const { return {k, bits}; }
   size_t bytes_a_query() const { return 2 * k * sizeof(uint64_t) + bits * sizeof(uint32_t); }
 
   size_t k, bits;
@@ -142,13 +136,13 @@ template <class Ask, class Put>
 void answer(const Kernels& kernels, Codes queries, const MultiTables& tables, const Ask& ask,
             double patience, Control& control, Put&& put) {
   const Codes& codes = tables.codes;
-  const double byte_cost = queries.count < kGroup / 2 ? kByteCostOfFew : kByteCost;
+  const double byte_cost = queries.count < kBundle / 2 ? kByteCostOfFew : kByteCost;
   const double budget =
       patience * byte_cost * static_cast<double>(codes.count) * static_cast<double>(codes.bytes);
   const double most = std::max(budget, 0.0) * static_cast<double>(queries.count);
   const size_t n_workers = static_cast<size_t>(
       std::min(static_cast<double>(control.n_threads()), 1 + most / kCostOfThread));
-  const size_t block = std::clamp(queries.count / n_workers, size_t{1}, Rings::kBlock);
+  const size_t block = std::clamp(queries.count / n_workers, size_t{1}, Rings::kQueries);
   const size_t n_blocks = (queries.count + block - 1) / block;
 
   struct Worker {
@@ -170,8 +164,8 @@ void answer(const Kernels& kernels, Codes queries, const MultiTables& tables, co
     }
     const size_t first = task * block, count = std::min(block, queries.count - first);
     if (!workers[worker])
-      workers[worker].reset(new Worker{
-          {kernels, tables, budget, control, worker}, ask.by_tables(), {}});
+      workers[worker].reset(
+          new Worker{{kernels, tables, budget, control, worker}, ask.by_tables(), {}});
     auto& [rings, take, keys] = *workers[worker];
     rings.open({queries.row(first), count, queries.bytes});
     for (size_t q = 0; q < count; ++q) {

@@ -15,9 +15,9 @@ constexpr size_t kBatchBytes = 4 * 1024 * 1024;
 // Codes that a thread takes at a time.
 constexpr size_t kChunk = 32768;
 
-// How many queries fit one batch, in whole groups.
+// How many queries fit one batch, in whole bundles.
 inline size_t fitting(size_t bytes_a_query) {
-  return std::max(kBatchBytes / bytes_a_query / kGroup, size_t{1}) * kGroup;
+  return std::max(kBatchBytes / bytes_a_query / kBundle, size_t{1}) * kBundle;
 }
 
 // Bytes that are compared when every query meets every code.
@@ -35,9 +35,9 @@ struct Plan {
     const size_t in_round = n_workers * most_in_batch;
     const size_t n_rounds = (queries.count + in_round - 1) / in_round;
     const size_t even = (queries.count + n_rounds * n_workers - 1) / (n_rounds * n_workers);
-    const size_t in_groups = (even + kGroup - 1) / kGroup * kGroup;
-    side_by_side = in_groups <= even + even / 16;
-    batch_size = side_by_side ? in_groups : most_in_batch;
+    const size_t in_bundles = (even + kBundle - 1) / kBundle * kBundle;
+    side_by_side = in_bundles <= even + even / 16;
+    batch_size = side_by_side ? in_bundles : most_in_batch;
     n_batches = (queries.count + batch_size - 1) / batch_size;
     side_by_side |= n_batches >= 4 * n_workers;
   }
@@ -57,7 +57,7 @@ struct Plan {
 
   Codes queries, codes;
   size_t n_workers, batch_size, n_batches;
-  bool side_by_side;  // a batch to a thread; otherwise a part of the codes to a thread
+  bool side_by_side;  // a batch to a thread; otherwise a range of the codes to a thread
 };
 
 // Shows all codes to every batch. prepare(first query, queries, worker) makes what the threads
@@ -112,9 +112,10 @@ struct Place {
 
 // Writes codes in order of (distance, position), query q's at begins[q]..ends[q]. counts holds how
 // many there are for each range of codes, (queries, bits + 1) each, as far as they are wanted.
-inline void place_counted(const Plan& plan, const Batch& batch, std::vector<std::vector<int64_t>>& counts,
-                   const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
-                   Control& control, int32_t* distances, int64_t* indices) {
+inline void place_counted(const Plan& plan, const Batch& batch,
+                          std::vector<std::vector<int64_t>>& counts,
+                          const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
+                          Control& control, int32_t* distances, int64_t* indices) {
   const size_t width = batch.bits() + 1;
   std::vector<size_t> bounds(batch.n_queries());
   for (size_t q = 0; q < batch.n_queries(); ++q) {

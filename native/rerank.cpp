@@ -4,12 +4,9 @@
 #include <memory>
 #include <stdexcept>
 
+#include "checked.hpp"
 #include "least.hpp"
 #include "vectors.hpp"
-
-#if defined(DENSEHASH_DOTPROD) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
 
 namespace densehash {
 namespace {
@@ -53,7 +50,7 @@ class Worker {
         count, [&](size_t i) { return measure_.roughly(sums_[i]); }, Measure::surely_farther);
     uint64_t* const keys = least_.keys();
     for (size_t i = 0; i < found; ++i) {
-      const size_t at = position_of(keys[i]);
+      const size_t at = RowKey::position(keys[i]);
       keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
     }
     const size_t n = std::min(found, ranking.k);
@@ -62,7 +59,7 @@ class Worker {
     int64_t* positions = ranking.positions + query * ranking.k;
     for (size_t i = 0; i < n; ++i) {
       distances[i] = float_of(keys[i]);
-      positions[i] = static_cast<int64_t>(position_of(keys[i]));
+      positions[i] = static_cast<int64_t>(RowKey::position(keys[i]));
     }
     std::fill(distances + n, distances + ranking.k, std::numeric_limits<float>::infinity());
     std::fill(positions + n, positions + ranking.k, int64_t{-1});
@@ -73,12 +70,10 @@ class Worker {
   void sort(uint64_t* keys, uint64_t* first, uint64_t* end) {
     std::partial_sort(keys, first, end);
     if (candidates_.ranks == nullptr || keys == first) return;
-    const uint64_t last = first[-1] >> 32;
-    end = std::partition(first, end, [=](uint64_t key) { return key >> 32 == last; });
-    order_ties(keys, end, [&](size_t position) {
-      const uint32_t rank = read_once(candidates_.ranks + position);
-      if (rank >= candidates_.n_rows) throw std::runtime_error("a rank is beyond the last row");
-      return rank;
+    const size_t last = RowKey::first(first[-1]);
+    end = std::partition(first, end, [=](uint64_t key) { return RowKey::first(key) == last; });
+    order_ties<RowKey>(keys, end, [&](size_t position) {
+      return rank_of(candidates_.ranks, position, candidates_.n_rows);
     });
   }
 
@@ -154,7 +149,7 @@ void rerank(Metric metric, const Query* queries, const Value* vectors, size_t wi
   }
 }
 
-#define RERANK(Query, Value)                                                                 \
+#define RERANK(Query, Value)                                                                   \
   template void rerank(Metric, const Query*, const Value*, size_t, const Candidates&, Squares, \
                        Control&, const Ranking&)
 RERANK(float, float);
@@ -164,59 +159,11 @@ RERANK(float, int8_t);
 RERANK(uint8_t, uint8_t);
 RERANK(int8_t, int8_t);
 
-namespace {
-
-// What this machine has for vectors of bytes, beyond loops.
-struct OfBytes {
-  Squares squares;
-  Dots dots;
-};
-
-#ifdef DENSEHASH_DOTPROD
-bool has_dotprod() {
-#ifdef __linux__
-  constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
-  return (getauxval(AT_HWCAP) & kDotprod) != 0;
-#else
-  return __APPLE__;  // all of them
-#endif
-}
-#endif
-
-void dots_loop(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
-               size_t count, int32_t* sums) {
-  for (size_t row = 0; row < count; ++row, matrix += width) {
-    for (size_t v = 0; v < n_vectors; ++v) {
-      const int8_t* const vector = vectors + v * width;
-      int32_t sum = 0;
-      for (size_t i = 0; i < width; ++i) sum += vector[i] * matrix[i];
-      sums[v * count + row] = sum;
-    }
-  }
-}
-
-OfBytes of_bytes(const char* instruction_set) {
-  if (std::strcmp(instruction_set, "scalar") != 0) {
-#if defined(__x86_64__)
-    return {squares_avx2, dots_avx2};  // which all sets but that one have: see dispatch.cpp
-#elif defined(DENSEHASH_DOTPROD)
-    if (has_dotprod()) return {squares_dotprod, dots_dotprod};
-#endif
-  }
-  return {nullptr, dots_loop};
-}
-
-}  // namespace
-
-Squares find_squares(const char* instruction_set) { return of_bytes(instruction_set).squares; }
-
-Dots find_dots(const char* instruction_set) { return of_bytes(instruction_set).dots; }
-
 // --- codes -------------------------------------------------------------------------------------
 
 namespace {
 
-// Distances of codes to the margins of one query after another: for each byte of a code a table
+// Distances of codes to the margins of one query after another: for each byte of a code a lookup
 // says what its values cost.
 class CodeMeasure {
  public:
@@ -224,27 +171,27 @@ class CodeMeasure {
   using Sum = double;
 
   CodeMeasure(const float* margins, size_t bits, size_t bytes)
-      : margins_(margins), bits_(bits), tables_(bytes * 256) {}
+      : margins_(margins), bits_(bits), lookups_(bytes * 256) {}
 
   void start(size_t query) {
     const float* margins = margins_ + query * bits_;
-    for (size_t bit = 0; bit < tables_.size() / 32; ++bit) {
-      double* table = tables_.data() + bit / 8 * 256;
+    for (size_t bit = 0; bit < lookups_.size() / 32; ++bit) {
+      double* lookup = lookups_.data() + bit / 8 * 256;
       const double margin = bit < bits_ ? margins[bit] : 0;
       const double of_zero = std::max(margin, 0.0), of_one = std::max(-margin, 0.0);
-      const size_t half = size_t{1} << bit % 8;  // each bit doubles the table
-      if (half == 1) table[0] = 0;
+      const size_t half = size_t{1} << bit % 8;  // each bit doubles the lookup
+      if (half == 1) lookup[0] = 0;
       for (size_t value = 0; value < half; ++value) {
-        table[half + value] = table[value] + of_one;
-        table[value] += of_zero;
+        lookup[half + value] = lookup[value] + of_one;
+        lookup[value] += of_zero;
       }
     }
   }
 
   double sums_of(const uint8_t* code) const {
     double sum = 0;
-    for (size_t byte = 0; byte < tables_.size() / 256; ++byte)
-      sum += tables_[byte * 256 + code[byte]];
+    for (size_t byte = 0; byte < lookups_.size() / 256; ++byte)
+      sum += lookups_[byte * 256 + code[byte]];
     return sum;
   }
   bool all_sums(const uint8_t*, const size_t*, size_t, double*) const { return false; }
@@ -256,7 +203,7 @@ class CodeMeasure {
  private:
   const float* margins_;
   size_t bits_;
-  std::vector<double> tables_;  // (bytes, 256)
+  std::vector<double> lookups_;  // (bytes, 256)
 };
 
 }  // namespace

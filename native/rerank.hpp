@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "kernels.hpp"
 #include "parallel.hpp"
 #include "scan.hpp"
-#include "squares.hpp"
 
 namespace densehash {
 
@@ -35,16 +35,11 @@ struct Ranking {
 };
 
 // queries: (queries, width), vectors: (rows, width). Query is float, or Value where that is an
-// integer; Value is float, Half, uint8_t or int8_t. squares: what find_squares returned.
+// integer; Value is float, Half, uint8_t or int8_t. squares: see Kernels.
 template <class Query, class Value>
 void rerank(Metric metric, const Query* queries, const Value* vectors, size_t width,
             const Candidates& candidates, Squares squares, Control& control,
             const Ranking& ranking);
-
-// The fastest way of this machine; nullptr where loops are, or for the instruction set "scalar".
-Squares find_squares(const char* instruction_set);
-// The same for products; a loop where there is no faster one.
-Dots find_dots(const char* instruction_set);
 
 // By the sum of |margin| over the bits that differ, which is what densehash.asymmetric computes,
 // to the bit. margins: (queries, bits).

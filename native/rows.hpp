@@ -1,15 +1,11 @@
 // Distances of one query to many codes, in plain C++: the portable path, and what the compiler
 // turns into the popcount instructions of the set that the including file is compiled for.
-// In an unnamed namespace, and without anything of the standard library that is a template:
-// the linker must never merge code of one instruction set into another's.
+// In an unnamed namespace for the reason given in kernels.hpp.
 #pragma once
 
 #include <cstring>
 
 #include "kernels.hpp"
-
-// For the insides of loops, of which there are so many that the compiler gives up inlining.
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace densehash {
 namespace {
@@ -24,15 +20,15 @@ inline uint64_t load64(const uint8_t* p) {
 inline uint64_t load_tail(const uint8_t* p, size_t bytes) {
   uint64_t word = 0;
   if (bytes & 4) {
-    uint32_t part;
-    std::memcpy(&part, p, 4);
-    word = part;
+    uint32_t some;
+    std::memcpy(&some, p, 4);
+    word = some;
     p += 4;
   }
   if (bytes & 2) {
-    uint16_t part;
-    std::memcpy(&part, p, 2);
-    word = word << 16 | part;
+    uint16_t some;
+    std::memcpy(&some, p, 2);
+    word = word << 16 | some;
     p += 2;
   }
   if (bytes & 1) word = word << 8 | *p;

@@ -10,12 +10,6 @@
 
 namespace densehash {
 
-// A number of an array that another thread may change at any time: what is checked is what is used.
-template <class T>
-T read_once(const T* from) {
-  return __atomic_load_n(from, __ATOMIC_RELAXED);
-}
-
 struct Codes {
   const uint8_t* data;
   size_t count;
@@ -29,27 +23,27 @@ struct Codes {
 template <class D>
 struct Tile {
   const D* distances;
-  size_t lanes;  // 1, or the queries of a group
+  size_t lanes;  // 1, or the queries of a bundle
   size_t first_query, n_queries;
   size_t first_code, count;
 
   size_t n_runs() const { return (count * lanes + kRun - 1) / kRun; }
 };
 
-// How codes are cut into parts and fields for the tables of one instruction set.
+// How codes are cut into parts and fields for the lookups of one instruction set.
 struct Layout {
   struct Part {
-    size_t first_byte, bytes, fields, table_bytes;
+    size_t first_byte, bytes, fields, lookup_bytes;
     uint8_t widths[kMaxFields];  // of the fields, in bits
     FieldSlot slots[kMaxSlots];
   };
   struct Parts {
-    Parts(const GroupKernels& kernels, size_t bytes);
+    Parts(const BundleKernels& kernels, size_t bytes);
 
-    const GroupKernels& kernels;
+    const BundleKernels& kernels;
     std::vector<Part> parts;  // none where there are no such kernels
     size_t fields = 0;        // of all parts
-    size_t table_bytes = 0;   // of all parts, for one group of queries
+    size_t lookup_bytes = 0;  // of all parts, for one bundle of queries
   };
 
   Layout(const Kernels& kernels, size_t bytes)
@@ -68,7 +62,7 @@ class Batch {
  public:
   Batch(const Kernels& kernels, const Layout& layout, Codes queries);
 
-  // How many queries one batch may have, so that its tables stay in the second-level cache.
+  // How many queries one batch may have, so that its lookups stay in the second-level cache.
   static size_t most_queries(const Layout& layout);
 
   size_t n_queries() const { return queries_.count; }
@@ -76,22 +70,22 @@ class Batch {
 
  private:
   friend class Scan;
-  // Groups of one size, looked up by tables.
-  struct Groups {
+  // Bundles of one size.
+  struct Bundles {
     const Layout::Parts& layout;
     size_t first_query = 0, count = 0;
-    size_t first_table = 0;  // in bytes
+    size_t first_lookup = 0;  // in bytes
 
     size_t queries() const { return layout.kernels.queries(); }
     size_t end_query() const { return first_query + count * queries(); }
-    size_t end_table() const { return first_table + count * layout.table_bytes; }
+    size_t end_lookup() const { return first_lookup + count * layout.lookup_bytes; }
   };
-  void fill_tables(const Groups& groups);
+  void fill_lookups(const Bundles& bundles);
 
   const Kernels& kernels_;
   Codes queries_;
-  Groups whole_, half_;            // the queries after them are compared one by one
-  std::vector<CacheLine> tables_;  // bytes, group by group, part by part
+  Bundles whole_, half_;            // the queries after them are compared one by one
+  std::vector<CacheLine> lookups_;  // bytes, bundle by bundle, part by part
 };
 
 // One thread's way through codes, looking for near ones.
@@ -106,11 +100,11 @@ class Scan {
   void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
     const Kernels& kernels = batch_.kernels_;
     for_blocks(begin, end, [&](size_t first, size_t count) {
-      for (const Groups* groups : {&batch_.whole_, &batch_.half_}) {
-        if (groups->count == 0) continue;
-        expand(*groups, codes.row(first), count);
-        for (size_t group = 0; group < groups->count; ++group)
-          visit_group(*groups, group, first, count, visit);
+      for (const Bundles* bundles : {&batch_.whole_, &batch_.half_}) {
+        if (bundles->count == 0) continue;
+        expand(*bundles, codes.row(first), count);
+        for (size_t bundle = 0; bundle < bundles->count; ++bundle)
+          visit_bundle(*bundles, bundle, first, count, visit);
       }
       for (size_t q = batch_.half_.end_query(); q < batch_.n_queries(); ++q) {
         const size_t bound = visit.bound(q);
@@ -130,7 +124,7 @@ class Scan {
   }
 
  private:
-  using Groups = Batch::Groups;
+  using Bundles = Batch::Bundles;
 
   template <class Block>
   void for_blocks(size_t begin, size_t end, Block&& block) {
@@ -144,11 +138,12 @@ class Scan {
   }
 
   template <class Visit>
-  void visit_group(const Groups& groups, size_t group, size_t first, size_t count, Visit& visit) {
-    const GroupKernels& kernels = groups.layout.kernels;
-    const size_t n_parts = groups.layout.parts.size(), last = n_parts - 1;
+  void visit_bundle(const Bundles& bundles, size_t bundle, size_t first, size_t count,
+                    Visit& visit) {
+    const BundleKernels& kernels = bundles.layout.kernels;
+    const size_t n_parts = bundles.layout.parts.size(), last = n_parts - 1;
     uint16_t bounds[kRun] = {};
-    const Tile<uint8_t> tile = group_tile(tile8(), groups, group, first, count);
+    const Tile<uint8_t> tile = bundle_tile(tile8(), bundles, bundle, first, count);
     size_t most = 0;
     for (size_t lane = 0; lane < tile.n_queries; ++lane) {
       const size_t bound = visit.bound(tile.first_query + lane);
@@ -160,39 +155,39 @@ class Scan {
     if (most <= 255) {
       uint8_t narrow[kRun];
       std::copy_n(bounds, kRun, narrow);
-      look_up(kernels.lookup8, groups, group, count, last, tile8());
+      look_up(kernels.lookup8, bundles, bundle, count, last, tile8());
       report(tile,
-             kernels.find8(part_offsets(groups, last), groups.layout.parts[last].fields, count,
-                           part_table(groups, group, last), last > 0, tile8(), narrow,
+             kernels.find8(part_offsets(bundles, last), bundles.layout.parts[last].fields, count,
+                           part_lookups(bundles, bundle, last), last > 0, tile8(), narrow,
                            runs_.data()),
              visit);
     } else {
-      look_up(kernels.lookup16, groups, group, count, n_parts, tile16());
-      const Tile<uint16_t> wide = group_tile(tile16(), groups, group, first, count);
+      look_up(kernels.lookup16, bundles, bundle, count, n_parts, tile16());
+      const Tile<uint16_t> wide = bundle_tile(tile16(), bundles, bundle, first, count);
       report(wide, batch_.kernels_.below16(tile16(), wide.n_runs(), bounds, runs_.data()), visit);
     }
   }
 
   // Cuts a block's codes into the offsets of their fields.
-  void expand(const Groups& groups, const uint8_t* codes, size_t count);
-  const uint16_t* part_offsets(const Groups& groups, size_t part) const;
-  const uint8_t* part_table(const Groups& groups, size_t group, size_t part) const;
+  void expand(const Bundles& bundles, const uint8_t* codes, size_t count);
+  const uint16_t* part_offsets(const Bundles& bundles, size_t part) const;
+  const uint8_t* part_lookups(const Bundles& bundles, size_t bundle, size_t part) const;
 
-  // Distances of a group in the first parts of the codes.
+  // Distances of a bundle in the first parts of the codes.
   template <class Lookup, class D>
-  void look_up(Lookup lookup, const Groups& groups, size_t group, size_t count, size_t parts,
+  void look_up(Lookup lookup, const Bundles& bundles, size_t bundle, size_t count, size_t parts,
                D* tile) {
     for (size_t p = 0; p < parts; ++p)
-      lookup(part_offsets(groups, p), groups.layout.parts[p].fields, count,
-             part_table(groups, group, p), p > 0, tile);
+      lookup(part_offsets(bundles, p), bundles.layout.parts[p].fields, count,
+             part_lookups(bundles, bundle, p), p > 0, tile);
   }
 
   template <class D>
-  Tile<D> group_tile(const D* tile, const Groups& groups, size_t group, size_t first,
-                     size_t count) const {
-    const size_t first_query = groups.first_query + group * groups.queries();
-    const size_t n = std::min(groups.queries(), batch_.n_queries() - first_query);
-    return {tile, groups.queries(), first_query, n, first, count};
+  Tile<D> bundle_tile(const D* tile, const Bundles& bundles, size_t bundle, size_t first,
+                      size_t count) const {
+    const size_t first_query = bundles.first_query + bundle * bundles.queries();
+    const size_t n = std::min(bundles.queries(), batch_.n_queries() - first_query);
+    return {tile, bundles.queries(), first_query, n, first, count};
   }
 
   template <class Row, class D>

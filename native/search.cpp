@@ -3,9 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "checked.hpp"
 #include "count.hpp"
+#include "keys.hpp"
 #include "plan.hpp"
-#include "select.hpp"
 
 namespace densehash {
 
@@ -66,7 +67,7 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
           [&](size_t range, size_t q, size_t distance, size_t code) {
             ++totals[range][first + q];
             if (found[range].size() <= kMostFound)
-              found[range].push_back({first + q, make_key(distance, code)});
+              found[range].push_back({first + q, HammingKey::make(distance, code)});
           });
   }
   for (size_t q = 0; q < n_queries; ++q) {
@@ -85,8 +86,8 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
       return x.query != y.query ? x.query < y.query : x.key < y.key;
     });
     for (size_t i = 0; i < all.size(); ++i) {
-      room.distances[i] = static_cast<int32_t>(key_distance(all[i].key));
-      room.indices[i] = static_cast<int64_t>(key_position(all[i].key));
+      room.distances[i] = static_cast<int32_t>(HammingKey::first(all[i].key));
+      room.indices[i] = static_cast<int64_t>(HammingKey::position(all[i].key));
     }
     return;
   }

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "centers.hpp"
+#include "checked.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "rerank.hpp"
-#include "squares.hpp"
 
 namespace densehash {
 
@@ -51,7 +51,8 @@ void multiply(const float* rows, size_t count, const float* matrix, size_t width
               float* out);
 
 // Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
-// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths: (count,).
+// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths:
+// (count,).
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
                   Control& control, uint8_t* codes, Lengths* lengths);
 
@@ -113,9 +114,17 @@ struct SecondModel {
 
 enum class Values { none, float32, float16, uint8, int8 };
 
-// The entries of group i lie at limits[i]..limits[i + 1]. The arrays may come from a damaged file:
-// what they say is checked before it is followed, and std::runtime_error thrown.
+// The entries of group i lie at limits[i]..limits[i + 1]. What the arrays say is checked before it
+// is followed.
 struct SignSegment {
+  Range range(size_t group) const { return range_of(limits, group, n_entries); }
+  size_t rank(size_t row) const { return rank_of(ranks, row, n_rows); }
+  size_t row(size_t entry) const {
+    const uint32_t found = read_once(rows + entry);
+    if (found >= n_rows) throw std::runtime_error("a row number is beyond the last row");
+    return found;
+  }
+
   const uint8_t* blocks;
   const int64_t* limits;
   const uint32_t* rows;  // of each entry
@@ -163,7 +172,8 @@ void search_signs(const Kernels& kernels, const SignModel& model,
                   SignEffort* efforts);
 
 // Marks the groups that have a row that may be found. allowed: by rank, (rows,); out: (groups,).
-void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups, uint8_t* out);
+void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups,
+                 uint8_t* out);
 
 // The k nearest of some rows, all of which are compared: chosen[s] are numbers of rows of segment
 // s, which has vectors. The rest is as above.

@@ -7,8 +7,6 @@
 #include "signs.hpp"
 #include "whole.hpp"
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 namespace densehash {
 namespace {
 

@@ -12,28 +12,32 @@ namespace {
 
 // Above this k the candidates of a batch would fill too much memory: count and place instead.
 constexpr size_t kMostSelected = 2048;
+
+// In any order they would take 8% (k = 10) to 33% (k = 1000) more instructions.
+using Nearest = NearestCodes<Stream::rising>;
+
 // One thread's candidates for the queries of a batch.
 struct Select {
   Select(const Batch& batch, const Codes& codes, size_t k, Control& control, size_t worker)
       : codes(codes), scan(batch, control, worker),
-        selectors(batch.n_queries(), Selector(k, codes.bits())) {}
+        nearest(batch.n_queries(), Nearest(k, codes.bits())) {}
   Select(const Batch& batch, const Codes& codes, size_t k, const std::vector<size_t>& bounds,
          Control& control, size_t worker)
       : codes(codes), scan(batch, control, worker) {
-    selectors.reserve(bounds.size());
-    for (const size_t bound : bounds) selectors.emplace_back(k, codes.bits(), bound);
+    nearest.reserve(bounds.size());
+    for (const size_t bound : bounds) nearest.emplace_back(k, codes.bits(), bound);
   }
 
   void visit(size_t begin, size_t end) { scan.visit_below(codes, begin, end, *this); }
 
-  size_t bound(size_t q) const { return selectors[q].bound(); }
+  size_t bound(size_t q) const { return nearest[q].bound(); }
   void hit(size_t q, size_t distance, size_t code) {
-    if (distance < selectors[q].bound()) selectors[q].push(distance, code);
+    if (distance < nearest[q].bound()) nearest[q].hit(distance, code);
   }
 
   const Codes& codes;
   Scan scan;
-  std::vector<Selector> selectors;
+  std::vector<Nearest> nearest;
 };
 
 // A batch, and for each of its queries a distance at which candidates are too far.
@@ -62,8 +66,8 @@ std::vector<size_t> bounds_from_sample(const Batch& batch, const Codes& codes, s
     sample.visit(piece * step, piece * step + step / kSample);
   std::vector<size_t> bounds;
   bounds.reserve(batch.n_queries());
-  for (const Selector& selector : sample.selectors)
-    bounds.push_back(std::min(selector.bound(), codes.bits()) + 1);
+  for (const Nearest& nearest : sample.nearest)
+    bounds.push_back(std::min(nearest.bound(), codes.bits()) + 1);
   return bounds;
 }
 
@@ -73,16 +77,16 @@ void place_by_distance(const std::vector<uint64_t>& keys, size_t k, int32_t* dis
                        int64_t* indices) {
   std::vector<uint32_t> places;
   for (const uint64_t key : keys) {
-    const size_t distance = key_distance(key);
+    const size_t distance = HammingKey::first(key);
     if (distance + 2 > places.size()) places.resize(distance + 2);
     ++places[distance + 1];
   }
   for (size_t d = 1; d < places.size(); ++d) places[d] += places[d - 1];
   for (const uint64_t key : keys) {
-    const size_t place = places[key_distance(key)]++;
+    const size_t place = places[HammingKey::first(key)]++;
     if (place >= k) continue;
-    distances[place] = static_cast<int32_t>(key_distance(key));
-    indices[place] = static_cast<int64_t>(key_position(key));
+    distances[place] = static_cast<int32_t>(HammingKey::first(key));
+    indices[place] = static_cast<int64_t>(HammingKey::position(key));
   }
 }
 
@@ -110,16 +114,17 @@ void select_nearest(const Kernels& kernels, Codes queries, Codes codes, size_t k
       },
       [&](size_t first, std::vector<Visitor>& visitors) {
         std::vector<uint64_t> keys;
-        for (size_t q = 0; q < visitors[0]->selectors.size(); ++q) {
+        for (size_t q = 0; q < visitors[0]->nearest.size(); ++q) {
           keys.clear();
-          for (const Visitor& visitor : visitors) visitor->selectors[q].finish(keys);
+          for (const Visitor& visitor : visitors) visitor->nearest[q].finish(keys);
           if (keys.size() < k) {
             const std::lock_guard<std::mutex> guard(lock);
             again->push_back(first + q);
             continue;
           }
           if (visitors.size() > 1) std::sort(keys.begin(), keys.end());
-          place_by_distance(keys, k, distances + (first + q) * width, indices + (first + q) * width);
+          place_by_distance(keys, k, distances + (first + q) * width,
+                            indices + (first + q) * width);
         }
       });
 }

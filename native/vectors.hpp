@@ -7,10 +7,6 @@
 #include <cstring>
 
 #include "rerank.hpp"
-#include "squares.hpp"
-
-// For the insides of loops.
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace densehash {
 namespace {

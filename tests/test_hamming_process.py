@@ -398,7 +398,7 @@ def test_positions_that_changed_after_they_were_checked_are_refused(bad: int, at
     with pytest.raises(RuntimeError, match="relevant codes were changed"):
         _native.histograms(codes[:1], codes, limits, positions, 1, simd)
     with pytest.raises(RuntimeError, match="relevant codes were changed"):
-        _native.table_histograms(table, codes, limits, positions, 4096, 4, 1)
+        _native.lookup_histograms(table, codes, limits, positions, 4096, 4, 1)
 
 
 # Memory

@@ -89,7 +89,8 @@ INDEX_FLOORS = (
     {"gathering", "grouping", "ids", "lengths", "payload", "placing", "scaling", "stored"}
     | {"visits", "where"},
     {"given", "matching", "ordering", "question", "segment"},
-    {"multi_tables", "native"},
+    {"native"},
+    {"multi_tables"},
     {"kinds"},
     {"sketches"},
     {"state"},

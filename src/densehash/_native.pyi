@@ -25,15 +25,15 @@ def histograms(
     n_threads: int,
     simd: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
-def table_histogram(
-    tables: NDArray[np.uint16],
+def lookup_histogram(
+    lookups: NDArray[np.uint16],
     codes: NDArray[np.uint8],
     n_levels: int,
     shift: int,
     n_threads: int,
 ) -> NDArray[np.int64]: ...
-def table_histograms(
-    tables: NDArray[np.uint16],
+def lookup_histograms(
+    lookups: NDArray[np.uint16],
     codes: NDArray[np.uint8],
     limits: NDArray[np.int64],
     positions: NDArray[np.int64],

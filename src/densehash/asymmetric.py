@@ -272,7 +272,7 @@ def _count(
     parts = [slice(start, min(start + step, n_queries)) for start in range(0, n_queries, step)]
     if relevant is None:
         for part in parts:
-            counts[part] = _native.table_histogram(
+            counts[part] = _native.lookup_histogram(
                 tables_of(part), codes, n_levels, shift, n_threads
             )
         return counts
@@ -280,7 +280,7 @@ def _count(
     relevant_counts = np.empty_like(counts)
     for part in parts:
         of_part = limits[part.start : part.stop + 1]
-        counts[part], relevant_counts[part] = _native.table_histograms(
+        counts[part], relevant_counts[part] = _native.lookup_histograms(
             tables_of(part),
             codes,
             of_part - of_part[0],

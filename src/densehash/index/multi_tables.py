@@ -30,6 +30,7 @@ from densehash.bits import MAX_BITS, check_padding
 from densehash.checks import as_array, check_codes, check_integer, check_same_width, check_threads
 from densehash.errors import FileError, InputError
 from densehash.hamming import instruction_set
+from densehash.index.native import damage
 from densehash.index.segment import MOST_ROWS
 
 __all__ = [
@@ -308,10 +309,8 @@ def _tables(starts: NDArray[np.uint32], rows: NDArray[np.uint32]) -> Iterator[No
                 f"{name} of tables must be uint32 in {n_dimensions} dimension(s), "
                 f"got {array.dtype} in {array.ndim}"
             )
-    try:
+    with damage():
         yield
-    except RuntimeError as error:
-        raise FileError(f"{error}; they are damaged, or those of other codes") from None
 
 
 def _check_pair(

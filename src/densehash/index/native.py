@@ -32,7 +32,7 @@ from densehash.hamming import instruction_set
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES
 from densehash.truth import METRICS
 
-__all__ = ["damaged", "nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
+__all__ = ["damage", "damaged", "nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
 
 _MOST_K = 2**48
 _VECTOR_TYPES = tuple(map(np.dtype, VECTOR_TYPES))
@@ -124,7 +124,7 @@ def top_k_in_groups(
         raise InputError("limits must have shape (g + 1,), got (0,)")
     visited = _check(probes, "probes", np.int32, 2, length=len(asked))
     by_rank = None if allowed is None else _check(allowed, "allowed", np.bool_, 1, len(packed))
-    with _damage():
+    with damage():
         return _native.top_k_in_groups(
             asked,
             packed,
@@ -205,7 +205,7 @@ def rerank(
     if not rows.shape[1]:
         raise InputError("vectors must have at least one column, got none")
     as_they_are = rows.dtype.kind in "iu" and asked.dtype == rows.dtype
-    with _damage():
+    with damage():
         return _native.rerank(
             _in_order(asked, asked.dtype if as_they_are else np.float32),
             _in_order(rows, rows.dtype),
@@ -267,7 +267,7 @@ def rerank_codes(
             f"margins of {asked.shape[1]} bits need codes of {bytes_for(asked.shape[1])} bytes, "
             f"got {packed.shape[1]}"
         )
-    with _damage():
+    with damage():
         return _native.rerank_codes(
             asked,
             packed,
@@ -279,8 +279,17 @@ def rerank_codes(
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
-    """What native code finds to be impossible in arrays came from a file."""
+def damage() -> Iterator[None]:
+    """What native code finds to be impossible in arrays came from a damaged file.
+
+    Examples
+    --------
+    >>> with damage():
+    ...     raise RuntimeError("a rank is beyond the last row")
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: the index is damaged: a rank is beyond the last row
+    """
     try:
         yield
     except RuntimeError as error:
@@ -288,13 +297,7 @@ def _damage() -> Iterator[None]:
 
 
 def damaged(error: RuntimeError) -> FileError:
-    """What a search says where native code finds the impossible.
-
-    Examples
-    --------
-    >>> str(damaged(RuntimeError("a rank is beyond the last row")))
-    'the index is damaged: a rank is beyond the last row'
-    """
+    """What :func:`damage` raises, for calls that take less time than a ``with``."""
     return FileError(f"the index is damaged: {error}")
 
 

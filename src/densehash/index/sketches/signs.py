@@ -22,7 +22,7 @@ from densehash.checks import check_integer, check_positive
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
 from densehash.index.kinds import Flat, Grouped, Kind
-from densehash.index.native import damaged
+from densehash.index.native import damage, damaged
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
 from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
@@ -588,12 +588,10 @@ class _Look:
             masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
             masks[only] = masks[only] + 1 if self._masks is None else self._masks[only]
         _, spread, stop, probes, _ = self.reach
-        try:
+        with damage():
             return self._searcher.search(
                 queries, k, probes, spread, stop, masks, self._n_threads, "", self._chosen
             )
-        except RuntimeError as error:
-            raise damaged(error) from None
 
     def _one_by_one(
         self, queries: NDArray[Any], k: int

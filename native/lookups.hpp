@@ -1,16 +1,16 @@
-// Distances of many queries to many codes, by tables.
+// Distances of many queries to many codes, by lookups.
 //
-// A code is cut into fields of six to eight bits. For a group of queries and every value that a
-// field can take, a table holds the field's distances to all queries of the group: one byte
+// A code is cut into fields of six to eight bits. For a bundle of queries and every value that a
+// field can take, a lookup holds the field's distances to all queries of the bundle: one byte
 // serves two queries, one in its low and one in its high four bits, and one vector (`Lanes`) a
-// whole group or half of one. So a code costs a load and an add for each field and *group*, where xor and popcount
-// would cost three instructions for each word and *query*.
+// whole bundle or half of one. So a code costs a load and an add for each field and *bundle*,
+// where xor and popcount would cost three instructions for each word and *query*.
 //
 // Two fields have at most 15 bits together: their sum still fits four bits. Beyond two, `sum`
 // adds up the bytes as they are (low + 16 * high, modulo 256) and `high` the high halves, so
 // low = sum - 16 * high.
 //
-// In an unnamed namespace for the reason given in rows.hpp. `Lanes` is the vector type of the
+// In an unnamed namespace for the reason given in kernels.hpp. `Lanes` is the vector type of the
 // including file, with its few operations.
 #pragma once
 
@@ -22,27 +22,27 @@ namespace {
 template <class Lanes>
 constexpr size_t kQueriesOf = 2 * Lanes::kEntry;
 
-// A code's distances to a group: of the queries in the low halves, and of those in the high.
+// A code's distances to a bundle: of the queries in the low halves, and of those in the high.
 template <class V>
 struct Halves {
   V low, high;
 };
 
 template <class Lanes, int FIELDS>
-inline Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, const uint8_t* tables) {
+inline Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, const uint8_t* lookups) {
   using V = typename Lanes::V;
-  V sum = Lanes::load(tables + offsets[0]);
-  if (FIELDS > 1) sum = Lanes::add(sum, Lanes::load(tables + offsets[1]));
+  V sum = Lanes::load(lookups + offsets[0]);
+  if (FIELDS > 1) sum = Lanes::add(sum, Lanes::load(lookups + offsets[1]));
   V high = Lanes::high_half(sum);
 #pragma GCC unroll 12
   for (int f = 2; f + 1 < FIELDS; f += 2) {
     const V pair =
-        Lanes::add(Lanes::load(tables + offsets[f]), Lanes::load(tables + offsets[f + 1]));
+        Lanes::add(Lanes::load(lookups + offsets[f]), Lanes::load(lookups + offsets[f + 1]));
     sum = Lanes::add(sum, pair);
     high = Lanes::add_high_half(high, pair);
   }
   if (FIELDS > 1 && FIELDS % 2 == 1) {
-    const V last = Lanes::load(tables + offsets[FIELDS - 1]);
+    const V last = Lanes::load(lookups + offsets[FIELDS - 1]);
     sum = Lanes::add(sum, last);
     high = Lanes::add_high_half(high, last);
   }
@@ -50,8 +50,8 @@ inline Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, const uint8
 }
 
 template <class Lanes, int FIELDS, class D, bool ADD>
-inline void lookup_code(const uint16_t* offsets, const uint8_t* tables, D* tile) {
-  const auto distances = sum_fields<Lanes, FIELDS>(offsets, tables);
+inline void lookup_code(const uint16_t* offsets, const uint8_t* lookups, D* tile) {
+  const auto distances = sum_fields<Lanes, FIELDS>(offsets, lookups);
   Lanes::template put<ADD>(tile, distances.low);
   Lanes::template put<ADD>(tile + Lanes::kEntry, distances.high);
 }
@@ -59,9 +59,9 @@ inline void lookup_code(const uint16_t* offsets, const uint8_t* tables, D* tile)
 // Not inlined: the compiler allocates registers badly for all numbers of fields in one function.
 template <class Lanes, int FIELDS, class D, bool ADD>
 __attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t count,
-                                             const uint8_t* tables, D* tile) {
+                                             const uint8_t* lookups, D* tile) {
   for (size_t i = 0; i < count; ++i)
-    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, tables,
+    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, lookups,
                                        tile + i * kQueriesOf<Lanes>);
 }
 
@@ -69,13 +69,13 @@ __attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t cou
 // a bound.
 template <class Lanes, int FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t begin, size_t end,
-                                             const uint8_t* tables, uint8_t* tile,
+                                             const uint8_t* lookups, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
   constexpr size_t kCodes = kRun / kQueriesOf<Lanes>;  // in a run
   size_t found = 0;
   for (size_t i = begin; i < end; i += kCodes) {
     for (size_t j = i; j < i + kCodes && j < end; ++j)
-      lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + j * FIELDS, tables,
+      lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + j * FIELDS, lookups,
                                                tile + j * kQueriesOf<Lanes>);
     const uint64_t mask = Lanes::mask_below(tile + i * kQueriesOf<Lanes>, bounds);
     if (mask != 0) runs[found++] = {static_cast<uint32_t>(i / kCodes), mask};
@@ -86,7 +86,7 @@ __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t beg
 // Few codes are below the bounds: four are asked at once, and looked up again where one is.
 template <class Lanes, int FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t count,
-                                             const uint8_t* tables, uint8_t* tile,
+                                             const uint8_t* lookups, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
   using V = typename Lanes::V;
   const V low_bounds = Lanes::load(bounds), high_bounds = Lanes::load(bounds + Lanes::kEntry);
@@ -95,7 +95,7 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
     V low = low_bounds, high = high_bounds;  // the least of the four and the bounds
 #pragma GCC unroll 4
     for (size_t j = i; j < i + 4; ++j) {
-      auto distances = sum_fields<Lanes, FIELDS>(offsets + j * FIELDS, tables);
+      auto distances = sum_fields<Lanes, FIELDS>(offsets + j * FIELDS, lookups);
       if (ADD) {
         const uint8_t* before = tile + j * kQueriesOf<Lanes>;
         distances.low = Lanes::add_saturating(distances.low, Lanes::load(before));
@@ -106,50 +106,51 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
       high = Lanes::least(high, distances.high);
     }
     if (__builtin_expect(Lanes::differ(low, low_bounds, high, high_bounds), 0))
-      found += find_slowly<Lanes, FIELDS, ADD>(offsets, i, i + 4, tables, tile, bounds,
-                                               runs + found);
+      found +=
+          find_slowly<Lanes, FIELDS, ADD>(offsets, i, i + 4, lookups, tile, bounds, runs + found);
   }
   return found +
-         find_slowly<Lanes, FIELDS, ADD>(offsets, i, count, tables, tile, bounds, runs + found);
+         find_slowly<Lanes, FIELDS, ADD>(offsets, i, count, lookups, tile, bounds, runs + found);
 }
 
 // From the number of fields in a part to the loop that was compiled for it.
 template <class Lanes, int FIELDS, class D>
-void lookup_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+void lookup_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                  bool add, D* tile) {
   if constexpr (FIELDS > 0) {
     if (fields != FIELDS)
-      lookup_from<Lanes, FIELDS - 1>(offsets, fields, count, tables, add, tile);
+      lookup_from<Lanes, FIELDS - 1>(offsets, fields, count, lookups, add, tile);
     else if (add)
-      lookup_fields<Lanes, FIELDS, D, true>(offsets, count, tables, tile);
+      lookup_fields<Lanes, FIELDS, D, true>(offsets, count, lookups, tile);
     else
-      lookup_fields<Lanes, FIELDS, D, false>(offsets, count, tables, tile);
+      lookup_fields<Lanes, FIELDS, D, false>(offsets, count, lookups, tile);
   }
 }
 
 template <class Lanes, int FIELDS>
-size_t find_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables,
+size_t find_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                  bool add, uint8_t* tile, const uint8_t* bounds, Run* runs) {
   if constexpr (FIELDS == 0) {
     return 0;
   } else {
     if (fields != FIELDS)
-      return find_from<Lanes, FIELDS - 1>(offsets, fields, count, tables, add, tile, bounds, runs);
-    if (add) return find_fields<Lanes, FIELDS, true>(offsets, count, tables, tile, bounds, runs);
-    return find_fields<Lanes, FIELDS, false>(offsets, count, tables, tile, bounds, runs);
+      return find_from<Lanes, FIELDS - 1>(offsets, fields, count, lookups, add, tile, bounds,
+                                          runs);
+    if (add) return find_fields<Lanes, FIELDS, true>(offsets, count, lookups, tile, bounds, runs);
+    return find_fields<Lanes, FIELDS, false>(offsets, count, lookups, tile, bounds, runs);
   }
 }
 
 template <class Lanes, class D>
-void lookup(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables, bool add,
+void lookup(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups, bool add,
             D* tile) {
-  lookup_from<Lanes, Lanes::kMostFields>(offsets, fields, count, tables, add, tile);
+  lookup_from<Lanes, Lanes::kMostFields>(offsets, fields, count, lookups, add, tile);
 }
 
 template <class Lanes>
-size_t find(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* tables, bool add,
+size_t find(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups, bool add,
             uint8_t* tile, const uint8_t* bounds, Run* runs) {
-  return find_from<Lanes, Lanes::kMostFields>(offsets, fields, count, tables, add, tile, bounds,
+  return find_from<Lanes, Lanes::kMostFields>(offsets, fields, count, lookups, add, tile, bounds,
                                               runs);
 }
 
@@ -183,11 +184,9 @@ void expand(const uint8_t* codes, size_t bytes, size_t first_byte, size_t part_b
 }
 
 template <class Lanes>
-constexpr GroupKernels group_kernels(Cut short_codes, Cut long_codes) {
-  return {Lanes::kEntry,          short_codes,
-          long_codes,             expand<Lanes>,
-          lookup<Lanes, uint8_t>, lookup<Lanes, uint16_t>,
-          find<Lanes>};
+constexpr BundleKernels bundle_kernels(Cut short_codes, Cut long_codes) {
+  return {Lanes::kEntry,           short_codes, long_codes, expand<Lanes>, lookup<Lanes, uint8_t>,
+          lookup<Lanes, uint16_t>, find<Lanes>};
 }
 
 // As in find_fields: four runs are asked at once before any is looked at.

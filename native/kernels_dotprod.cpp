@@ -1,12 +1,13 @@
-// ARM with the dot product of bytes: half the steps of what else there is.
+// NEON with the dot product of bytes: half the steps of what else there is.
 #include <arm_neon.h>
 
-#include "squares.hpp"
+#include "kernels.hpp"
 
 namespace densehash {
+namespace {
 
-void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
-                     const size_t* positions, size_t count, Sums* sums) {
+void squares(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
+             size_t count, Sums* sums) {
   constexpr size_t kAhead = 16;  // rows lie far apart: each is asked for while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)
@@ -29,8 +30,6 @@ void squares_dotprod(const uint8_t* query, const uint8_t* rows, size_t width,
     sums[i] = {static_cast<double>(sum), 0};
   }
 }
-
-namespace {
 
 // 8 rows and one vector, or 4 rows and 4 vectors: as many sums as hide the time that one takes.
 template <size_t ROWS, size_t VECTORS>
@@ -58,10 +57,8 @@ void dots_of_tile(const int8_t* vectors, const int8_t* matrix, size_t width, siz
                                                  vpaddq_s32(tile[v][r + 2], tile[v][r + 3])));
 }
 
-}  // namespace
-
-void dots_dotprod(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
-                  size_t count, int32_t* sums) {
+void dots(const int8_t* vectors, size_t n_vectors, const int8_t* matrix, size_t width,
+          size_t count, int32_t* sums) {
   for (size_t row = 0; row < count; row += 8, matrix += 8 * width) {
     size_t v = 0;
     for (; v + 4 <= n_vectors; v += 4)
@@ -71,6 +68,13 @@ void dots_dotprod(const int8_t* vectors, size_t n_vectors, const int8_t* matrix,
     for (; v < n_vectors; ++v)
       dots_of_tile<8, 1>(vectors + v * width, matrix, width, count, sums + v * count + row);
   }
+}
+
+}  // namespace
+
+void use_dotprod(Kernels& kernels) {
+  kernels.squares = squares;
+  kernels.dots = dots;
 }
 
 }  // namespace densehash
