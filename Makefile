@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check test-export test-integrations coverage mutants soak bench bench-hamming bench-hashers bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export test-integrations test-gpu coverage mutants soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-integrations: $(INTEGRATIONS)/.installed ## adapters, by LangChain's own te
 	$(INTEGRATIONS)/bin/python -m pytest -q -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
 	  tests/test_integrations.py tests/test_langchain.py tests/test_llama_index.py src/densehash/integrations
 
+test-gpu: $(VENV)/.installed-test-gpu ## what runs on a CUDA GPU
+	$(BIN)/python -m pytest -q -m gpu
+
 # Of Python alone, in the processes of pytest: children that are killed say nothing.
 # COVERED= names some tests.
 coverage: $(VENV)/.installed-test ## which lines of src the tests run: one number, and build/coverage/index.html
@@ -79,6 +82,9 @@ bench-hamming: $(VENV)/.installed-bench ## Hamming search against faiss, usearch
 
 bench-hashers: $(VENV)/.installed-bench ## hashers against scikit-learn, faiss and bare products
 	$(BIN)/python bench/hashers.py
+
+bench-gpu: $(VENV)/.installed-torch ## work on a CUDA GPU against its limits
+	$(BIN)/python bench/gpu.py
 
 # More than an hour on two cores; SETS=gist,wordnet takes some of the four sets.
 SETS ?= sift,glove-large,gist,wordnet

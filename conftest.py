@@ -8,6 +8,10 @@ import pytest
 collect_ignore_glob = [] if find_spec("distributed") else ["src/densehash/distributed/*.py"]
 if not find_spec("dask"):
     collect_ignore_glob.append("src/densehash/rows/dask.py")
+if not find_spec("torch"):
+    collect_ignore_glob.append("src/densehash/gpu/*.py")
+if not find_spec("triton"):
+    collect_ignore_glob += [f"src/densehash/gpu/{name}.py" for name in ("kernels", "matrices")]
 if not find_spec("pyarrow"):
     files = ("columns", "fetching", "given", "matching", "payload")
     collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]

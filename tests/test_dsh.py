@@ -51,6 +51,20 @@ def test_adjacent_pairs(centers: Floats, r: int) -> None:
     assert listed == sorted(adjacent_by_definition(centers, r))
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1 / 3])
+def test_adjacent_pairs_of_many_groups(monkeypatch: pytest.MonkeyPatch, offset: float) -> None:
+    # A grid, most of whose distances are equal, with some points twice, some nearly.
+    monkeypatch.setattr("densehash.hashers.dsh._GROUPS_AT_ONCE", 17)
+    monkeypatch.setattr("densehash.hashers.dsh._PAIR_NUMBERS", 400)
+    rng = np.random.default_rng(0)
+    centers = rng.integers(0, 3, (120, 4)).astype(np.float64)
+    centers[::7] += 1e-9
+    centers += offset
+    for r in (1, 3, 200):
+        found = {(i, j) for i, j in adjacent_pairs(centers, r).tolist()}
+        assert found == adjacent_by_definition(centers, r)
+
+
 def test_pairs_at_equal_distances_stay_two() -> None:
     square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     assert adjacent_pairs(square, 2).tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]

@@ -22,7 +22,7 @@ from densehash.errors import FileError, InputError
 from densehash.hashers import load_hasher
 from densehash.index import HashingNeighbors, Hits, Index, placing
 from densehash.index.question import Reach
-from densehash.index.sketches import Signs
+from densehash.index.sketches import Signs, signs
 from densehash.index.state import Settings
 from densehash.store import verify
 
@@ -901,3 +901,18 @@ def test_a_recall_of_1_compares_every_row_even_where_less_was_enough_for_tune() 
     effort = index.search(X[:5], 3, recall=1).effort
     assert effort is not None
     assert (effort.vectors == 600).all()
+
+
+def test_recall_of_large_files_is_measured_by_some_queries_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(0).standard_normal((2500, 8), dtype=np.float32)
+    told: dict[str, Any] = {"random_state": 0, "n_bits": 16}
+    given_back: list[Any] = []
+    monkeypatch.setattr(signs, "give_back", given_back.append)
+    small = Index.build(X, path=tmp_path / "small.dh", **told)
+    assert not given_back
+    monkeypatch.setattr(signs, "_SMALL_MAPS", 1000)
+    large = Index.build(X, path=tmp_path / "large.dh", **told)
+    assert len(given_back) > 100
+    assert large._state.settings == small._state.settings

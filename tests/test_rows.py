@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from densehash import parallel, progress
 from densehash.errors import InputError
-from densehash.rows import Rows, mapped, tree_reduce
+from densehash.rows import Rows, mapped, numerics, tree_reduce
 from densehash.rows import local as rows
 from densehash.rows.mapped import unmapped
 
@@ -132,13 +132,13 @@ def test_a_bad_row_is_found_in_every_pass() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_every_block_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked, is_fine = [], rows.is_fine
+    checked, square_sum = [], numerics.square_sum
 
-    def count(block: NDArray[Any]) -> bool:
+    def count(block: NDArray[Any]) -> float:
         checked.append(len(block))
-        return is_fine(block)
+        return square_sum(block)
 
-    monkeypatch.setattr(rows, "is_fine", count)
+    monkeypatch.setattr(rows, "square_sum", count)
     every = Rows(number(95))
     for _ in range(3):
         every.for_each(lambda block, start: None)

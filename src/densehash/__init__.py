@@ -26,6 +26,7 @@ __all__ = [
     "SpH",
     "__version__",
     "bits",
+    "device",
     "hamming",
     "load_hasher",
     "pack",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
     from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
     from densehash.index import HashingNeighbors, Index
+    from densehash.rows.devices import device
 
     __version__: str
 else:  # or a type checker would take any name for one of the package
@@ -50,6 +52,7 @@ else:  # or a type checker would take any name for one of the package
             "load_hasher",
         ),
         "index": ("HashingNeighbors", "Index"),
+        "rows.devices": ("device",),
     }
     _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 

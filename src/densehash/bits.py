@@ -7,10 +7,14 @@ are padding, and padding is zero. L runs from 1 to 4096.
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import MAX_BYTES, as_array, check_codes, check_integer
+from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
 
 __all__ = [
@@ -52,11 +56,13 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
 
     Parameters
     ----------
-    bits : bool array, or integer array of zeros and ones, of shape (n, n_bits)
+    bits : bool array, or integer array of zeros and ones, of shape (n, n_bits); or a bool tensor
+        of torch
 
     Returns
     -------
-    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero
+    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; of a tensor,
+    a tensor on the same device
 
     Examples
     --------
@@ -65,6 +71,9 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
     array([[1, 2],
            [3, 0]], dtype=uint8)
     """
+    if is_tensor(bits):
+        packed: NDArray[np.uint8] = _pack_tensor(bits)
+        return packed
     array = as_array(bits, "bits")
     if array.dtype.kind not in "biu":
         raise InputError(f"bits must be bool or integers 0 and 1, got dtype {array.dtype}")
@@ -79,6 +88,23 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
             f"bits must be 0 or 1, got {array[row, column]} in row {row}, column {column}"
         )
     return np.ascontiguousarray(np.packbits(array, axis=1, bitorder="little"))
+
+
+# Times this, eight bytes that are 0 or 1 have their bits, the lowest first, in the highest byte.
+_GATHER = 0x0102040810204080
+
+
+def _pack_tensor(bits: Any) -> Any:
+    torch = sys.modules["torch"]
+    if bits.dtype != torch.bool or bits.ndim != 2 or not 1 <= bits.shape[1] <= MAX_BITS:
+        raise InputError(
+            f"bits must be a bool tensor of shape (n, 1 to {MAX_BITS}), got {bits.dtype} and shape "
+            f"{tuple(bits.shape)}"
+        )
+    if bits.shape[1] % 8:
+        bits = torch.nn.functional.pad(bits, (0, -bits.shape[1] % 8))
+    eights = bits.contiguous().view(torch.uint8).view(torch.int64)
+    return ((eights * _GATHER) >> 56).to(torch.uint8)
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.bool_]:
@@ -110,7 +136,7 @@ def check_padding(codes: NDArray[np.uint8], n_bits: int, name: str = "codes") ->
 
     Parameters
     ----------
-    codes : uint8 array of shape (n, ceil(n_bits / 8))
+    codes : uint8 array or tensor of shape (n, ceil(n_bits / 8))
     n_bits : from 1 to 4096
     name : what the error calls the codes
 
@@ -133,7 +159,7 @@ got 0b00011111 in row 0
     if n_padding == 0:
         return
     highest = 0xFF >> n_padding  # the largest last byte whose padding is zero
-    last = codes[:, -1]
+    last = as_plain(codes[:, -1])
     # One byte that holds every bit set anywhere: no memory of size n unless there is an error.
     if np.bitwise_or.reduce(last) > highest:
         row = int(np.argmax(last > highest))

@@ -24,6 +24,7 @@ __all__ = [
     "as_array",
     "check_chance",
     "check_choice",
+    "check_code_form",
     "check_codes",
     "check_integer",
     "check_positions",
@@ -105,16 +106,27 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
     densehash.errors.InputError: codes must be a uint8 array of packed bits, got dtype float64
     """
     array = as_array(codes, name)
-    if array.dtype != np.uint8:
-        hint = "; pass dtype=uint8 if these are packed bytes" if array.dtype.kind in "iu" else ""
-        raise InputError(
-            f"{name} must be a uint8 array of packed bits, got dtype {array.dtype}{hint}"
-        )
-    if array.ndim != 2:
-        raise InputError(f"{name} must have 2 dimensions (n, width), got shape {array.shape}")
-    if not 1 <= array.shape[1] <= MAX_BYTES:
-        raise InputError(f"{name} must be 1 to {MAX_BYTES} bytes wide, got {array.shape[1]}")
+    check_code_form(array.dtype.name, array.shape, name)
     return np.ascontiguousarray(array)
+
+
+def check_code_form(dtype: str, shape: tuple[int, ...], name: str = "codes") -> None:
+    """Refuse what cannot be packed codes by its type and shape.
+
+    Examples
+    --------
+    >>> check_code_form("uint8", (3, 0))
+    Traceback (most recent call last):
+        ...
+    densehash.errors.InputError: codes must be 1 to 512 bytes wide, got 0
+    """
+    if dtype != "uint8":
+        hint = "; pass dtype=uint8 if these are packed bytes" if "int" in dtype else ""
+        raise InputError(f"{name} must be a uint8 array of packed bits, got dtype {dtype}{hint}")
+    if len(shape) != 2:
+        raise InputError(f"{name} must have 2 dimensions (n, width), got shape {shape}")
+    if not 1 <= shape[1] <= MAX_BYTES:
+        raise InputError(f"{name} must be 1 to {MAX_BYTES} bytes wide, got {shape[1]}")
 
 
 def check_same_width(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> None:

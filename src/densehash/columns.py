@@ -6,6 +6,7 @@ been imported, and the names of its class and package say what it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 
-__all__ = ["as_plain", "column_of", "is_frame", "parts_of_frame"]
+__all__ = ["as_plain", "column_of", "is_frame", "is_tensor", "parts_of_frame"]
 
 _MOST_LISTED = 20
 _FRAMES = (
@@ -55,6 +56,18 @@ def as_plain(X: Any, name: str = "X") -> Any:
             return _stacked(X, name)
         _check_lengths(np.array([_length(row) for row in X]), name)
     return X
+
+
+def is_tensor(X: Any) -> bool:
+    """Whether this is a tensor of torch.
+
+    Examples
+    --------
+    >>> is_tensor([[1.0]])
+    False
+    """
+    torch = sys.modules.get("torch")  # where there is a tensor, it has been imported
+    return torch is not None and isinstance(X, torch.Tensor)
 
 
 def is_frame(X: Any) -> bool:

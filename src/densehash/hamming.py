@@ -5,6 +5,10 @@ Equal distances are ordered by position, here and therefore everywhere. All func
 the GIL, give the same bytes for any number of threads, and stop soon after Ctrl-C. They need a
 few megabytes a thread beside their inputs and outputs.
 
+:func:`top_k`, :func:`within` and :func:`histogram` take tensors of torch too, codes and queries on
+one device, and answer with tensors there. On CUDA all is computed there, with the same answers,
+and ``n_threads`` says nothing: see docs/gpu.md.
+
 ``n_threads=None`` uses every CPU that the process may use. The environment variable
 ``DENSEHASH_SIMD`` forces one of :func:`instruction_sets`.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,13 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 from densehash import _native
 from densehash.bits import MAX_BITS, check_padding
 from densehash.checks import (
+    check_code_form,
     check_codes,
     check_integer,
     check_positions,
     check_same_width,
     check_threads,
 )
+from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
+from densehash.tensors import as_tensor, common_device, dtype_name, plain_tensor
 
 __all__ = ["distances", "histogram", "instruction_set", "instruction_sets", "top_k", "within"]
 
@@ -90,14 +97,15 @@ def top_k(
     >>> indices
     array([[0, 2]])
     """
-    query_codes, code_codes = _check_pair(queries, codes)
-    return _native.top_k(
-        query_codes,
-        code_codes,
-        check_integer(k, "k", minimum=1, maximum=_MOST_CODES),
-        check_threads(n_threads),
-        instruction_set(),
-    )
+    query_codes, code_codes, device = _check_pair(queries, codes)
+    k = check_integer(k, "k", minimum=1, maximum=_MOST_CODES)
+    threads = check_threads(n_threads)
+    if is_tensor(code_codes):
+        from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
+
+        return on_gpu.top_k(query_codes, code_codes, k)
+    found = _native.top_k(query_codes, code_codes, k, threads, instruction_set())
+    return as_tensor(found[0], device), as_tensor(found[1], device)
 
 
 def within(
@@ -130,14 +138,17 @@ def within(
     >>> indices
     array([0, 2, 1, 2])
     """
-    query_codes, code_codes = _check_pair(queries, codes)
-    return _native.within(
-        query_codes,
-        code_codes,
-        min(check_integer(radius, "radius", minimum=0), MAX_BITS),
-        check_threads(n_threads),
-        instruction_set(),
+    query_codes, code_codes, device = _check_pair(queries, codes)
+    radius = min(check_integer(radius, "radius", minimum=0), MAX_BITS)
+    threads = check_threads(n_threads)
+    if is_tensor(code_codes):
+        from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
+
+        return on_gpu.within(query_codes, code_codes, radius)
+    limits, found, positions = _native.within(
+        query_codes, code_codes, radius, threads, instruction_set()
     )
+    return as_tensor(limits, device), as_tensor(found, device), as_tensor(positions, device)
 
 
 def distances(
@@ -163,7 +174,9 @@ def distances(
     array([[0, 3, 1],
            [3, 0, 2]], dtype=uint16)
     """
-    query_codes, code_codes = _check_pair(queries, codes)
+    query_codes = check_codes(queries, "queries")
+    code_codes = check_codes(codes, "codes")
+    check_same_width(query_codes, code_codes)
     return _native.distances(query_codes, code_codes, check_threads(n_threads), instruction_set())
 
 
@@ -224,7 +237,7 @@ def histogram(
     >>> relevant_counts
     array([[0, 1, 0, 1, 0]])
     """
-    query_codes, code_codes = _check_pair(queries, codes)
+    query_codes, code_codes, device = _check_pair(queries, codes)
     if n_bits is not None:
         n_bits = check_integer(n_bits, "n_bits", minimum=1, maximum=MAX_BITS)
         check_padding(query_codes, n_bits, "queries")
@@ -232,18 +245,39 @@ def histogram(
     threads = check_threads(n_threads)
     simd = instruction_set()
     columns = slice(None if n_bits is None else n_bits + 1)
-    if relevant is None:
+    pairs = None
+    if relevant is not None:
+        if is_tensor(relevant):
+            relevant = as_plain(relevant, "relevant")
+        pairs = check_positions(relevant, len(query_codes), len(code_codes))
+    if is_tensor(code_codes):
+        from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
+
+        there: Any = on_gpu.histogram(query_codes, code_codes)[:, columns].contiguous()
+        if pairs is None:
+            return cast("NDArray[np.int64]", there)
+        of_pairs = on_gpu.histogram_of_pairs(query_codes, code_codes, *pairs)
+        return there, of_pairs[:, columns].contiguous()
+    if pairs is None:
         counts = _native.histogram(query_codes, code_codes, threads, simd)
-        return np.ascontiguousarray(counts[:, columns])
-    limits, positions = check_positions(relevant, len(query_codes), len(code_codes))
-    both = _native.histograms(query_codes, code_codes, limits, positions, threads, simd)
-    return np.ascontiguousarray(both[0][:, columns]), np.ascontiguousarray(both[1][:, columns])
+        return cast(
+            "NDArray[np.int64]", as_tensor(np.ascontiguousarray(counts[:, columns]), device)
+        )
+    both = _native.histograms(query_codes, code_codes, *pairs, threads, simd)
+    found = (as_tensor(np.ascontiguousarray(one[:, columns]), device) for one in both)
+    return next(found), next(found)
 
 
-def _check_pair(
-    queries: ArrayLike, codes: ArrayLike
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    query_codes = check_codes(queries, "queries")
-    code_codes = check_codes(codes, "codes")
-    check_same_width(query_codes, code_codes)
-    return query_codes, code_codes
+def _check_pair(queries: ArrayLike, codes: ArrayLike) -> tuple[Any, Any, Any]:
+    """Both as arrays, or as tensors on a GPU; and the device of tensors, None of arrays."""
+    device = common_device(queries=queries, codes=codes)
+    if device is not None and device.type == "cuda":
+        asked, rows = plain_tensor(queries, "queries"), plain_tensor(codes, "codes")
+        for tensor, name in ((asked, "queries"), (rows, "codes")):
+            check_code_form(dtype_name(tensor), tuple(tensor.shape), name)
+        asked, rows = asked.contiguous(), rows.contiguous()
+    else:
+        asked = check_codes(as_plain(queries, "queries"), "queries")
+        rows = check_codes(as_plain(codes, "codes"), "codes")
+    check_same_width(asked, rows)
+    return asked, rows, device

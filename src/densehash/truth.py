@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,9 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
+from densehash.rows.tensors import check_tensor
 from densehash.source import Source
+from densehash.tensors import as_tensor, common_device
 
 __all__ = ["METRICS", "nearest"]
 
@@ -100,12 +102,41 @@ def nearest(
     >>> nearest([[2.0]], X, k=2, metric="ip")
     array([[1, 3]])
     """
-    rows, asked = check_vectors(X, "X"), check_vectors(queries, "queries")
+    device = common_device(queries=queries, X=X)
+    on_gpu = device is not None and device.type == "cuda"
+    check = check_tensor if on_gpu else check_vectors
+    rows, asked = check(X, "X"), check(queries, "queries")
     if asked.shape[1] != rows.shape[1]:
         raise InputError(f"queries have {asked.shape[1]} features but X has {rows.shape[1]}")
     check_choice(metric, "metric", METRICS)
     m = _how_many(len(rows), fraction, k)
-    return _Search(unmapped(rows), asked, m, metric, verbose=verbose).nearest(ordered=ordered)
+    if on_gpu:
+        found: Any = _nearest_on_gpu(asked, rows, m, metric, ordered=ordered, verbose=verbose)
+    else:
+        search = _Search(unmapped(rows), asked, m, metric, verbose=verbose)
+        found = as_tensor(search.nearest(ordered=ordered), device)
+    positions: NDArray[np.int64] = found
+    return positions
+
+
+def _nearest_on_gpu(
+    queries: Any, X: Any, m: int, metric: str, *, ordered: bool, verbose: bool
+) -> Any:
+    """The same of tensors on a GPU, which leaves to the host what float64 does not tell apart."""
+    from densehash.gpu import truth as on_gpu  # noqa: PLC0415  imports torch
+
+    for tensor, name in ((X, "X"), (queries, "queries")):
+        squares = on_gpu.squared_lengths(tensor)
+        good = squares < _LONGEST**2  # which NaN is not, either
+        if not bool(good.all()):
+            row = int(good.byte().argmin())
+            _refuse_length(name, float(squares[row].sqrt()), row)
+    positions, left = on_gpu.nearest(queries, X, m, metric, ordered=ordered)
+    if len(left):
+        asked: Any = queries[left].cpu()
+        found: Any = nearest(asked, X.cpu(), k=m, metric=metric, ordered=ordered, verbose=verbose)
+        positions[left] = found.to(X.device)
+    return positions
 
 
 @dataclass(frozen=True)
@@ -424,10 +455,7 @@ def _read(
     good = squares < _LONGEST**2  # which NaN is not, either
     if not good.all():
         row = int(np.argmin(good))
-        raise InputError(
-            f"{name} must hold finite rows shorter than {_LONGEST:g}, "
-            f"got length {np.sqrt(squares[row])} in row {some.start + row}"
-        )
+        _refuse_length(name, float(np.sqrt(squares[row])), some.start + row)
     if metric != "cosine":
         return block, squares
     zero = ~block.any(axis=1)
@@ -438,6 +466,12 @@ def _read(
         )
     block = _below_one(block)
     return block, np.einsum("ij,ij->i", block, block)
+
+
+def _refuse_length(name: str, length: float, row: int) -> NoReturn:
+    raise InputError(
+        f"{name} must hold finite rows shorter than {_LONGEST:g}, got length {length} in row {row}"
+    )
 
 
 def _below_one(block: Floats) -> Floats:

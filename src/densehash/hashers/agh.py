@@ -6,7 +6,7 @@ W. Liu, J. Wang, S. Kumar, S.-F. Chang, Hashing with graphs, ICML 2011.
 from __future__ import annotations
 
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import check_integer
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.hashers.base import Hasher
 from densehash.hashers.distances import squared_distances
 from densehash.hashers.moments import fix_signs
 from densehash.kmeans import lloyd, random_centers
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import (
+    column_sums,
+    like,
+    module_of,
+    smallest,
+    to_float64,
+)
 
 __all__ = ["AGH", "Sides", "anchor_affinities", "anchor_projection", "second_thresholds"]
 
@@ -118,7 +126,7 @@ class AGH(Hasher):
         if self.n_layers == 2:
             self.second_thresholds_ = self._learn_second_thresholds(rows, links.sum(axis=0))
 
-    def _affinities(self, block: Floats) -> scipy.sparse.csr_array:
+    def _affinities(self, block: Floats) -> Any:
         return anchor_affinities(block, self.anchors_, self.n_nearest_, self.sigma_)
 
     def _links(self, rows: Rows) -> NDArray[np.float64]:
@@ -126,8 +134,8 @@ class AGH(Hasher):
 
         def links_of(block: Floats, _: int) -> NDArray[np.float64]:
             affinities = self._affinities(block)
-            links: NDArray[np.float64] = (affinities.T @ affinities).toarray()
-            return links.astype(np.float64)
+            links = affinities.T @ affinities
+            return to_float64(links if is_tensor(block) else links.toarray())
 
         return rows.map_reduce(links_of, np.add, width=self._width(), label="anchor graph")
 
@@ -136,19 +144,21 @@ class AGH(Hasher):
     ) -> NDArray[np.float64]:
         def sides_of(block: Floats, _: int) -> Sides:
             affinities = self._affinities(block)
-            values = affinities @ self.projection_.astype(block.dtype)
+            values = affinities @ like(self.projection_, block)
             return Sides.of(affinities, values)
 
         sides = rows.map_reduce(sides_of, Sides.add, width=self._width(), label="thresholds")
         return second_thresholds(sides, degrees)
 
     def _margins(self, block: Floats) -> Floats:
-        values: Floats = self._affinities(block) @ self.projection_.astype(block.dtype)
+        values: Floats = self._affinities(block) @ like(self.projection_, block)
         if values.shape[1] == self.n_bits_:  # one layer
             return values
-        positive, negative = self.second_thresholds_.astype(block.dtype)
-        second = np.where(values >= 0, values - positive, negative - values)
-        return np.concatenate([values, second], axis=1)
+        positive, negative = like(self.second_thresholds_, block)
+        xp = module_of(block)
+        second = xp.where(values >= 0, values - positive, negative - values)
+        margins: Floats = xp.concatenate([values, second], axis=1)
+        return margins
 
     def _width(self) -> int:
         return 2 * len(self.anchors_) + 2 * self.n_bits_
@@ -174,16 +184,16 @@ class Sides(NamedTuple):
     sizes: NDArray[np.float64]
 
     @classmethod
-    def of(cls, affinities: scipy.sparse.csr_array, values: Floats) -> Sides:
+    def of(cls, affinities: Any, values: Floats) -> Sides:
         """Sums over a block: affinities of shape (m, n_anchors), eigenvectors (m, e)."""
-        positive, sizes = (values >= 0).astype(values.dtype), np.abs(values)
+        positive, sizes = like(values >= 0, values), abs(values)
         return cls(
-            (affinities.T @ positive).astype(np.float64),
-            (affinities.T @ sizes).astype(np.float64),
+            to_float64(affinities.T @ positive),
+            to_float64(affinities.T @ sizes),
             len(values),
-            positive.sum(axis=0, dtype=np.float64),
-            (positive * sizes).sum(axis=0, dtype=np.float64),
-            sizes.sum(axis=0, dtype=np.float64),
+            column_sums(positive),
+            column_sums(positive * sizes),
+            column_sums(sizes),
         )
 
     @staticmethod
@@ -201,17 +211,18 @@ class Sides(NamedTuple):
 
 def anchor_affinities(
     block: Floats, anchors: NDArray[np.float64], n_nearest: int, sigma: float
-) -> scipy.sparse.csr_array:
+) -> Any:
     """Z: how near a row is to its nearest anchors, ``exp(−|x − a|² / sigma²)``, summing to 1.
 
     Parameters
     ----------
-    block : float array of shape (m, d)
+    block : float array or tensor of shape (m, d)
     anchors : float64 array of shape (k, d)
 
     Returns
     -------
-    sparse array of shape (m, k) in the block's type, n_nearest numbers a row
+    sparse array of shape (m, k) in the block's type, n_nearest numbers a row; of a tensor, a dense
+    tensor
 
     Examples
     --------
@@ -221,8 +232,11 @@ def anchor_affinities(
     """
     distances, nearest = _nearest_anchors(block, anchors, n_nearest)
     # Measured from the nearest, so that a row far from all of them does not divide by zero.
-    kernels = np.exp((distances[:, :1] - distances) / sigma**2)
+    kernels = module_of(block).exp((distances[:, :1] - distances) / sigma**2)
     kernels /= kernels.sum(axis=1, keepdims=True)
+    if is_tensor(block):
+        empty: Any = like(np.zeros(1), block).repeat(len(block), len(anchors))
+        return empty.scatter_(1, nearest, kernels)
     limits = np.arange(0, nearest.size + 1, n_nearest)
     return scipy.sparse.csr_array(
         (kernels.reshape(-1), nearest.reshape(-1), limits), shape=(len(block), len(anchors))
@@ -307,21 +321,13 @@ def _nearest_anchors(
     block: Floats, anchors: NDArray[np.float64], n_nearest: int
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Squared distances (m, n_nearest) of the nearest anchors, nearest first, and positions."""
-    distances = squared_distances(block, anchors)
-    every = np.arange(len(block))
-    nearest = np.empty((len(block), n_nearest), dtype=np.intp)
-    found = np.empty((len(block), n_nearest), dtype=block.dtype)
-    for rank in range(n_nearest):
-        nearest[:, rank] = distances.argmin(axis=1)
-        found[:, rank] = distances[every, nearest[:, rank]]
-        distances[every, nearest[:, rank]] = np.inf
-    return found, nearest
+    return smallest(squared_distances(block, anchors), n_nearest)
 
 
 def _mean_reach(rows: Rows, anchors: NDArray[np.float64], n_nearest: int) -> float:
     def reach_of(block: Floats, _: int) -> float:
         distances = _nearest_anchors(block, anchors, n_nearest)[0]
-        return float(np.sqrt(distances[:, -1]).sum(dtype=np.float64))
+        return float(column_sums(distances[:, -1] ** 0.5))
 
     total: float = rows.map_reduce(
         reach_of, operator.add, width=2 * len(anchors), label="anchor distances"

@@ -25,8 +25,10 @@ from densehash.columns import is_frame
 from densehash.errors import InputError
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
+from densehash.rows.devices import current_device
 from densehash.rows.local import as_block, float_type
 from densehash.rows.mapped import MappedRows, unmapped
+from densehash.rows.numerics import as_type, margins, module_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -63,8 +65,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Parameters
         ----------
         X : real array of shape (n, d), a memory map of one, a Source, a function that yields
-            blocks, a tensor, a column of vectors, a data frame of numbers, or a dask array or
-            data frame, which the workers of its cluster pass over; finite
+            blocks, a column of vectors, a data frame of numbers; a tensor of torch, which is
+            computed with on its device; or a dask array or data frame, which the workers of its
+            cluster pass over; finite. :func:`densehash.device` computes elsewhere
         y : ignored
 
         Returns
@@ -76,12 +79,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             for name in before:  # nothing of an earlier fit may linger
                 if name.endswith("_"):
                     delattr(self, name)
-            rows = rows_of(X, verbose=self._check_verbose())
+            rows = rows_of(X, verbose=self._check_verbose(), device=current_device())
             if not rows.is_lazy:
                 self._check_names(X, rows, reset=True)
             self.n_features_in_ = rows.n_features
             self.n_bits_ = self._check_n_bits()
             _check_enough(rows)
+            rows.keep()
             self.uses_float64_ = rows.needs_float64()
             if self.uses_float64_:
                 rows.dtype = np.float64
@@ -102,22 +106,22 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
+        X : real array of shape (n, d), a Source, a tensor, or a dask array or data frame; finite
 
         Returns
         -------
-        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a dask array,
-        not computed yet, where X is Dask's
+        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a tensor on the
+        same device where X is a tensor, and a dask array, not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
             return rows.lazily(
                 self._float32_margins_of, self.n_bits_, np.float32, width=self._width()
             )
-        margins = np.empty((rows.n_rows, self.n_bits_), dtype=np.float32)
+        margins = rows.empty((rows.n_rows, self.n_bits_), np.float32)
 
         def write(block: Floats, start: int) -> None:
-            margins[start : start + len(block)] = self._float32_margins_of(block)
+            margins[start : start + len(block)] = rows.returned(self._float32_margins_of(block))
 
         rows.for_each(write, width=self._width(), label="projecting")
         return margins
@@ -135,14 +139,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a Source, or a dask array or data frame; finite
+        X : real array of shape (n, d), a Source, a tensor, or a dask array or data frame; finite
         out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
-            None makes a new one. After an error, some of its rows may have been written.
+            where X is a tensor, a tensor on the same device. None makes a new one. After an error,
+            some of its rows may have been written.
 
         Returns
         -------
         uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; ``out``
-        if it was given. It is a dask array, not computed yet, where X is Dask's
+        if it was given. It is a tensor on the same device where X is a tensor, and a dask array,
+        not computed yet, where X is Dask's
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
@@ -152,14 +158,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             return rows.lazily(self._codes_of, width, np.uint8, width=self._width())
         shape = (rows.n_rows, bytes_for(self.n_bits_))
         if out is None:
-            out = np.empty(shape, dtype=np.uint8)
-        _check_out(out, shape)
+            out = rows.empty(shape, np.uint8)
+        rows.check_out(out, shape)
         codes = out
         mapped = unmapped(codes)
 
         def write(block: Floats, start: int) -> None:
             some = codes[start : start + len(block)]
-            some[...] = self._codes_of(block)
+            some[...] = rows.returned(self._codes_of(block))
             if isinstance(mapped, MappedRows):  # the file has them, or will
                 mapped.give_back(some.nbytes)
 
@@ -185,12 +191,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; finite
+        X : real array of shape (n, d), a memory map of one, a Source, or a tensor; finite
 
         Yields
         ------
-        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)). Blocks
-        come in the order of the rows; together they are what :meth:`transform` returns
+        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)), or a
+        tensor where X is one. Blocks come in the order of the rows; together they are what
+        :meth:`transform` returns
 
         Examples
         --------
@@ -207,7 +214,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             )
 
         def codes_at(block: Floats, start: int) -> tuple[int, NDArray[np.uint8]]:
-            return start, self._codes_of(block)
+            return start, rows.returned(self._codes_of(block))
 
         return rows.map(codes_at, width=self._width(), label="hashing")
 
@@ -272,18 +279,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _float32_margins_of(self, block: Floats) -> NDArray[np.float32]:
         found = self._margins_of(block)
-        if found.dtype == np.float32:
-            return found
-        margins = found.astype(np.float32)
-        # Rounding to float32 must not move a margin to the other side of zero.
-        margins[(found < 0) & (margins == 0)] = -np.finfo(np.float32).smallest_subnormal
+        margins = as_type(found, np.float32)
+        if margins is not found:
+            # Rounding to float32 must not move a margin to the other side of zero.
+            margins[(found < 0) & (margins == 0)] = -float(np.finfo(np.float32).smallest_subnormal)
         return margins
 
     def _margins_of(self, block: Floats) -> Floats:
         # A row alone goes another way through the matrix library, and may round differently than
         # among others: asked as a query, a row of the index would not find itself at distance 0.
         if len(block) == 1:
-            return self._margins(np.repeat(block, 2, axis=0))[:1]
+            return self._margins(module_of(block).concatenate([block, block]))[:1]
         return self._margins(block)
 
     @abstractmethod
@@ -311,7 +317,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def _check_rows(self, X: VectorsLike | DaskCollection) -> Rows:
         check_is_fitted(self)
-        rows = rows_of(X)
+        rows = rows_of(X, device=current_device())
         if rows.n_features != self.n_features_in_:
             raise InputError(
                 f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
@@ -355,23 +361,9 @@ class LinearHasher(Hasher):
     thresholds_: NDArray[np.float64]
 
     def _margins(self, block: Floats) -> Floats:
-        margins = block @ self.planes_.T.astype(block.dtype)
-        margins -= self.thresholds_.astype(block.dtype)
-        return margins
+        return margins(block, self.planes_, self.thresholds_)
 
 
 def _check_enough(rows: Rows) -> None:
     if rows.n_rows < 2:
         raise InputError("a hasher learns from at least 2 rows, got n_samples = 1")
-
-
-def _check_out(out: Any, shape: tuple[int, int]) -> None:
-    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
-        came = (
-            f"dtype {out.dtype} and shape {out.shape}"
-            if isinstance(out, np.ndarray)
-            else f"a {type(out).__name__}"
-        )
-        raise InputError(f"out must be a uint8 array of shape {shape}, got {came}")
-    if not out.flags.writeable:
-        raise InputError("out must be writeable, got a read-only array")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from densehash.hashers.distances import squared_distances
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import to_host
 
 __all__ = ["Pairs", "greedy_contrast", "sample_pairs"]
 
@@ -55,7 +56,7 @@ def sample_pairs(rows: Rows, n_candidates: int, random_state: RandomState) -> Pa
     """
     most = _MOST_NUMBERS // n_candidates
     n_rows = min(_N_ROWS, rows.n_rows, max(_MOST_NUMBERS // rows.n_features, 2))
-    sample = rows.sample(n_rows, random_state)
+    sample = to_host(rows.sample(n_rows, random_state))
     n_near = min(_NEAR, len(sample) - 1)
     n_asked = max(min(_N_PAIRS, most) // n_near, 1)
     asked = random_state.permutation(len(sample))[:n_asked]

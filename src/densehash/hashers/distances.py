@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from densehash.rows import Floats
+from densehash.rows.numerics import like, module_of, numpy_type
 
 __all__ = ["squared_distances"]
 
@@ -14,7 +15,7 @@ def squared_distances(block: Floats, others: Floats) -> Floats:
 
     Parameters
     ----------
-    block : float array of shape (m, d)
+    block : float array or tensor of shape (m, d)
     others : float array of shape (k, d)
 
     Returns
@@ -28,11 +29,13 @@ def squared_distances(block: Floats, others: Floats) -> Floats:
     """
     # Measured from the middle of the others: what lies far from zero would lose its differences.
     # Rounded first, or the two would be measured from two places.
-    middle = others.mean(axis=0, dtype=np.float64).astype(block.dtype)
-    others = (others - middle.astype(np.float64)).astype(block.dtype)
-    block = block - middle
+    xp = module_of(block)
+    middle = others.mean(axis=0, dtype=np.float64).astype(numpy_type(block))
+    others = like(others - middle.astype(np.float64), block)
+    block = block - like(middle, block)
     distances = block @ others.T
     distances *= -2
-    distances += np.einsum("ij,ij->i", block, block)[:, np.newaxis]
-    distances += np.einsum("ij,ij->i", others, others)
-    return np.maximum(distances, 0, out=distances)
+    distances += xp.einsum("ij,ij->i", block, block)[:, None]
+    distances += xp.einsum("ij,ij->i", others, others)
+    clipped: Floats = xp.clip(distances, 0, None, out=distances)
+    return clipped

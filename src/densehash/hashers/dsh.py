@@ -18,10 +18,12 @@ from densehash.hashers.base import LinearHasher
 from densehash.hashers.contrast import greedy_contrast, sample_pairs
 from densehash.kmeans import Groups, lloyd, random_centers
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import like, to_host
 
 __all__ = ["DSH", "Planes", "adjacent_pairs", "binary_entropy", "median_planes"]
 
 _GROUPS_AT_ONCE = 512
+_PAIR_NUMBERS = 1 << 16
 
 
 class DSH(LinearHasher):
@@ -166,8 +168,7 @@ class DSH(LinearHasher):
             return sizes
 
         def ones_of(block: Floats, _: int) -> NDArray[np.int64]:
-            ones: NDArray[np.int64] = _sides(block, candidates).sum(axis=0)
-            return ones
+            return to_host(_sides(block, candidates).sum(axis=0))
 
         return rows.map_reduce(ones_of, np.add, width=len(candidates.pairs), label="entropy")
 
@@ -208,16 +209,38 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
     array([[0, 1],
            [1, 2]])
     """
-    k = len(centers)
+    k, d = centers.shape
     adjacent = np.zeros((k, k), dtype=bool)
-    for i, center in enumerate(centers):
+    middle = centers - centers.mean(axis=0)
+    squares = np.einsum("ij,ij->i", middle, middle)
+    rounding = 16 * (d + 16) * np.finfo(np.float64).eps * squares.max()
+    for start in range(0, k, _GROUPS_AT_ONCE):
+        # Products tell which few may be nearest, beside those that may be equal.
+        about = -2 * (middle[start : start + _GROUPS_AT_ONCE] @ middle.T) + squares
+        about += squares[start : start + _GROUPS_AT_ONCE, np.newaxis]
+        last = np.minimum((about <= rounding).sum(axis=1) + r, k) - 1
+        limits = np.take_along_axis(np.sort(about, axis=1), last[:, np.newaxis], axis=1)
+        own, others = np.nonzero(about <= limits + 2 * rounding)
+        own += start
         # By differences, not products: distances that are equal must come out equal.
-        away = centers - center
-        distances = np.einsum("ij,ij->i", away, away)
-        distances[i] = 0
-        nearest = np.argsort(np.where(distances > 0, distances, np.inf), kind="stable")[:r]
-        adjacent[i, nearest[distances[nearest] > 0]] = True
+        distances = np.concatenate(
+            [
+                _squared_lengths(centers[others[at]] - centers[own[at]])
+                for at in np.array_split(np.arange(len(own)), 1 + len(own) * d // _PAIR_NUMBERS)
+            ]
+        )
+        different = distances > 0
+        own, others, distances = own[different], others[different], distances[different]
+        order = np.lexsort((others, distances, own))
+        own, others = own[order], others[order]
+        rank = np.arange(len(own)) - np.searchsorted(own, own)
+        adjacent[own[rank < r], others[rank < r]] = True
     return np.argwhere(np.triu(adjacent | adjacent.T))
+
+
+def _squared_lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors)
+    return lengths
 
 
 def median_planes(centers: NDArray[np.float64], pairs: NDArray[np.int64]) -> Planes:
@@ -261,6 +284,6 @@ def binary_entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sides(rows: Floats, candidates: Planes) -> NDArray[np.bool_]:
     """Bits of rows (n, d) by all candidates: bool (n, m)."""
-    products = rows @ candidates.planes.T.astype(rows.dtype)
-    sides: NDArray[np.bool_] = products >= candidates.thresholds.astype(rows.dtype)
+    products = rows @ like(candidates.planes.T, rows)
+    sides: NDArray[np.bool_] = products >= like(candidates.thresholds, rows)
     return sides

@@ -15,7 +15,8 @@ from densehash.checks import check_integer
 from densehash.hashers.base import LinearHasher
 from densehash.hashers.moments import mean, principal_directions
 from densehash.progress import bar
-from densehash.rows import Floats, Rows
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.numerics import like, to_float64
 
 __all__ = ["ITQ", "closest_rotation", "random_rotation", "rotation_step"]
 
@@ -79,10 +80,10 @@ class ITQ(LinearHasher):
         directions, _ = principal_directions(rows, center, n_directions)
 
         def projections_of(block: Floats) -> Floats:
-            return (block - center.astype(block.dtype)) @ directions.T.astype(block.dtype)
+            return (block - like(center, block)) @ like(directions.T, block)
 
         n_rows = min(rows.n_rows, _MOST_ROWS, max(_MOST_NUMBERS // n_directions, 2 * n_directions))
-        projections = Rows(rows.sample(n_rows, random_state, projections_of))
+        projections = rows_of(rows.sample(n_rows, random_state, projections_of))
         rotation = random_rotation(n_directions, self.n_bits_, random_state)
         with bar("ITQ, rotating", n_iter, shown=self.verbose > 0) as advance:
             for _ in range(n_iter):
@@ -139,8 +140,8 @@ def rotation_step(projections: Rows, rotation: NDArray[np.float64]) -> NDArray[n
     """
 
     def products_of(block: Floats, _: int) -> NDArray[np.float64]:
-        corners = np.where(block @ rotation.astype(block.dtype) >= 0, 1, -1).astype(block.dtype)
-        return (block.T @ corners).astype(np.float64)
+        corners = 2 * like(block @ like(rotation, block) >= 0, block) - 1
+        return to_float64(block.T @ corners)
 
     products = projections.map_reduce(products_of, np.add, width=2 * rotation.shape[1])
     return closest_rotation(products)

@@ -5,6 +5,8 @@ B. Kulis, K. Grauman, Kernelized locality-sensitive hashing for scalable image s
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import scipy.linalg
 from numpy.random import RandomState
@@ -16,6 +18,7 @@ from densehash.hashers.base import Hasher
 from densehash.hashers.distances import squared_distances
 from densehash.hashers.moments import mean
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import like, module_of, to_float64
 
 __all__ = ["KLSH", "gaussian_kernel", "landmark_weights"]
 
@@ -85,13 +88,9 @@ class KLSH(Hasher):
                 f"got n_samples = {rows.n_rows}: lower n_landmarks"
             )
         mean(rows)  # refuses rows that are all equal
-        norms = rows.map_reduce(
-            lambda block, _: float(np.sqrt(np.einsum("ij,ij->i", block, block)).sum()),
-            lambda one, two: one + two,
-            label="norms",
-        )
+        norms = rows.map_reduce(_norms_of, operator.add, label="norms")
         self.t_ = bandwidth * norms / rows.n_rows
-        self.landmarks_ = np.asarray(rows.sample(n_landmarks, random_state), dtype=np.float64)
+        self.landmarks_ = to_float64(rows.sample(n_landmarks, random_state))
         self.subsets_ = np.array(
             [random_state.permutation(n_landmarks)[:n_subset] for _ in range(self.n_bits_)]
         )
@@ -100,10 +99,14 @@ class KLSH(Hasher):
 
     def _margins(self, block: Floats) -> Floats:
         kernel = gaussian_kernel(block, self.landmarks_, self.t_)
-        return kernel @ self.weights_.astype(block.dtype)
+        return kernel @ like(self.weights_, block)
 
     def _width(self) -> int:
         return self.n_bits_ + len(self.landmarks_)
+
+
+def _norms_of(block: Floats, _: int) -> float:
+    return float((module_of(block).einsum("ij,ij->i", block, block) ** 0.5).sum())
 
 
 def gaussian_kernel(block: Floats, landmarks: NDArray[np.float64], t: float) -> Floats:
@@ -120,7 +123,8 @@ def gaussian_kernel(block: Floats, landmarks: NDArray[np.float64], t: float) -> 
     """
     kernel = squared_distances(block, landmarks)
     kernel *= -0.5 / t**2
-    return np.exp(kernel, out=kernel)
+    module_of(block).exp(kernel, out=kernel)
+    return kernel
 
 
 def landmark_weights(kernel: Floats, subsets: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import column_sums, like, to_float64, to_host
 
 __all__ = ["fix_signs", "mean", "principal_directions"]
 
@@ -38,7 +39,7 @@ def mean(rows: Rows) -> NDArray[np.float64]:
     def total_of(block: Floats, _: int) -> _Total:
         first = block[0]
         equal = bool((block[-1] == first).all()) and bool((block == first).all())
-        return _Total(block.sum(axis=0, dtype=np.float64), first, equal)
+        return _Total(column_sums(block), to_host(first), equal)
 
     def add(one: _Total, two: _Total) -> _Total:
         equal = one.equal and two.equal and bool((one.first == two.first).all())
@@ -77,8 +78,8 @@ def principal_directions(
     """
 
     def products_of(block: Floats, _: int) -> NDArray[np.float64]:
-        block = block - center.astype(block.dtype)
-        return (block.T @ block).astype(np.float64)
+        block = block - like(center, block)
+        return to_float64(block.T @ block)
 
     def add(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
         one += two

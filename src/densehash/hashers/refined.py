@@ -8,24 +8,41 @@ signs of margins have no slope; on the way back, a smooth slope stands for their
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import NamedTuple
+from copy import deepcopy
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from scipy.ndimage import correlate1d
 from sklearn.base import clone
 
 from densehash.checks import check_integer, check_positive
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.hashers.base import LinearHasher
 from densehash.hashers.moments import principal_directions
 from densehash.parallel import map_in_order, n_threads
 from densehash.progress import bar
-from densehash.rows import Floats, Rows
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.numerics import (
+    as_type,
+    column_stds,
+    column_sums,
+    correlate,
+    count,
+    like,
+    module_of,
+    nth_smallest,
+    on_cuda,
+    recorded,
+    take_rows,
+    to_host,
+)
 
 __all__ = ["Refined", "ranking_loss", "sign_slope"]
 
@@ -41,6 +58,8 @@ _ROWS_A_COORDINATE = 32
 _FEWEST_COORDINATES = 32
 _MOST_COORDINATES = 512
 _MOST_NUMBERS = 1 << 24  # of the sample: 64 MB
+
+_DRAWS_AT_ONCE = 64  # on a device, which small work does not fill
 
 _N_HELD_OUT = 256  # anchors that are never learnt from
 _N_HELD_OUT_RANKED = 4096
@@ -173,10 +192,11 @@ class _Frame(NamedTuple):
 
     def place(self, block: Floats) -> NDArray[np.float32]:
         """Rows (b, d) as rows (b, c + 1)."""
-        placed = np.full((len(block), len(self.axes) + 1), -1, dtype=np.float32)
-        axes = (self.axes / self.scale).T.astype(block.dtype)
-        placed[:, :-1] = (block - self.center.astype(block.dtype)) @ axes
-        return placed
+        axes = like((self.axes / self.scale).T, block)
+        placed = as_type((block - like(self.center, block)) @ axes, np.float32)
+        xp = module_of(block)
+        whole: NDArray[np.float32] = xp.concatenate([placed, xp.full_like(placed[:, :1], -1)], 1)
+        return whole
 
     def enter(
         self, planes: NDArray[np.float64], thresholds: NDArray[np.float64]
@@ -202,9 +222,10 @@ def _frame(
     d = rows.n_features
     most = min(max(n_rows // _ROWS_A_COORDINATE, _FEWEST_COORDINATES), _MOST_COORDINATES, d)
     some = rows.sample(min(n_rows, max(_MOST_NUMBERS // (2 * d), 2)), random_state)
-    center = some.mean(axis=0, dtype=np.float64)
-    axes, _ = principal_directions(Rows(some), center, most)
-    scale = float(np.sqrt(some.var(axis=0, dtype=np.float64).sum()))
+    center = column_sums(some) / len(some)
+    axes, _ = principal_directions(rows_of(some), center, most)
+    away = as_type(some, np.float64) - like(center, as_type(some, np.float64))
+    scale = float(np.sqrt((column_sums(away * away) / len(some)).sum()))
     if most < d:
         # The planes must fit in, or they would not begin as good as they are.
         rest = planes - (planes @ axes.T) @ axes
@@ -241,39 +262,75 @@ def _refine(
     n_ranked = min(len(learnt), _N_HELD_OUT_RANKED, max((1 << 22) // n_bits, _N_RANKED))
     exam = _draw(sample, np.concatenate([held_out, learnt[:n_ranked]]), n_held_out, share, n_bits)
 
-    planes = planes.copy()
-    best, losses, best_at = planes.copy(), [_loss(exam, planes)], 0
-    mean, square = np.zeros_like(planes), np.zeros_like(planes)
+    learner = _Adam(like(planes, sample))
+    planes = learner.planes
+    best, losses, best_at = deepcopy(planes), [_loss(exam, planes)], 0
     n_full = (n_steps + 1) // 2
     every = max(n_steps // _N_CHECKS, 1)
     step = 0
     lots = _lots(learnt, chance)
     n_anchors = min(_N_ANCHORS, max(len(learnt) // 9, 1))
-    draws = map_in_order(
-        lambda lot: _draw(sample, lot, n_anchors, share, n_bits), lots, min(n_threads(), 2)
-    )
+    draws = _draws(sample, lots, n_anchors, share, n_bits)
     with closing(draws), bar("refining", n_steps, shown=shown) as advance:
         for draw in draws:
             slowness = max(step / n_full - 1, 0)
             rate = _STEP / np.sqrt(width) * 0.5 * (1 + np.cos(np.pi * slowness))
             step += 1
-            gradient = _gradient(draw, planes)
-            mean += (1 - _MOMENTUM) * (gradient - mean)
-            square += (1 - _MEMORY) * (gradient * gradient - square)
-            size = np.sqrt(square / (1 - _MEMORY**step)) + _TINY
-            planes -= np.float32(rate / (1 - _MOMENTUM**step)) * mean / size
+            learner.learn(draw, rate / (1 - _MOMENTUM**step), 1 - _MEMORY**step)
             advance(1)
             ended = step >= min(2 * n_full, n_steps)
             if step % every and not ended:
                 continue
             losses.append(_loss(exam, planes))
             if losses[-1] < min(losses[:-1]):
-                best, best_at = planes.copy(), step
+                best, best_at = deepcopy(planes), step
             if step < n_full and step - best_at >= _PATIENCE * every:
                 n_full = step
             if ended or step - max(best_at, n_full) >= _PATIENCE * every:
                 break
-    return _Refinement(best, np.array(losses), step)
+    return _Refinement(to_host(best), np.array(losses), step)
+
+
+class _Adam:
+    """Planes (L, c + 1) that learn, in place, and the moments of their gradients."""
+
+    def __init__(self, planes: NDArray[np.float32]) -> None:
+        self.planes = deepcopy(planes)
+        self._moments = [module_of(planes).zeros_like(planes) for _ in range(2)]
+        self._replay: Callable[..., None] | None = None
+
+    def learn(self, draw: _Draw, rate: float, memory: float) -> None:
+        """One step, of a rate; ``memory`` is how much of the mean square has been seen."""
+        rows: Any = draw.rows
+        mean, square = self._moments
+        # Rounded here: numbers of Python would be rounded by torch, and not by older numpys.
+        scalars = float(np.float32(rate)), float(np.float32(memory))
+        step = partial(_step, n_cells=draw.n_cells)
+        if not on_cuda(rows):
+            step(self.planes, mean, square, rows, draw.cells, *scalars)
+            return
+        if self._replay is None:
+            places = deepcopy(rows), deepcopy(draw.cells), rows.new_ones(()), rows.new_ones(())
+            self._replay = recorded(step, self.planes, mean, square, *places)
+        self._replay(None, None, None, rows, draw.cells, *scalars)
+
+
+def _step(
+    planes: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    square: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    cells: NDArray[np.float32],
+    rate: float,
+    memory: float,
+    *,
+    n_cells: tuple[int, int, int],
+) -> None:
+    gradient = _gradient(_Draw(rows, cells, n_cells), planes)
+    mean += (1 - _MOMENTUM) * (gradient - mean)
+    square += (1 - _MEMORY) * (gradient * gradient - square)
+    size = (square / memory) ** 0.5 + _TINY
+    planes -= mean * rate / size
 
 
 def _lots(positions: NDArray[np.int64], chance: RandomState) -> Iterator[NDArray[np.int64]]:
@@ -297,6 +354,25 @@ class _Draw(NamedTuple):
     n_cells: tuple[int, int, int]  # (A, 2, L + 1)
 
 
+def _draws(
+    sample: NDArray[np.float32],
+    lots: Iterator[NDArray[np.int64]],
+    n_anchors: int,
+    share: float,
+    n_bits: int,
+) -> Generator[_Draw, None, None]:
+    """A draw for each step: ahead by threads, or, where rows are a tensor, many at a time."""
+    if not is_tensor(sample):
+        yield from map_in_order(
+            lambda lot: _draw(sample, lot, n_anchors, share, n_bits), lots, min(n_threads(), 2)
+        )
+        return
+    while True:
+        many = _draw(sample, np.stack([*islice(lots, _DRAWS_AT_ONCE)]), n_anchors, share, n_bits)
+        for rows, cells in zip(many.rows, many.cells, strict=True):
+            yield _Draw(rows, cells, many.n_cells)
+
+
 def _draw(
     sample: NDArray[np.float32],
     positions: NDArray[np.int64],
@@ -304,32 +380,35 @@ def _draw(
     share: float,
     n_bits: int,
 ) -> _Draw:
-    rows = sample[positions]
-    ranked = rows[n_anchors:]
+    """The draw of rows at positions (A + B,); many draws, of positions (m, A + B)."""
+    rows = take_rows(sample, positions)
+    ranked = rows[..., n_anchors:, :]
     # Squared distances, but for the anchor's own square.
-    distances = rows[:n_anchors] @ (-2 * ranked).T
-    distances += np.einsum("ij,ij->i", ranked, ranked)
-    last = min(max(round(share * len(ranked)), 1), len(ranked)) - 1
-    near = distances <= np.partition(distances, last, axis=1)[:, last : last + 1]
-    anchors = np.arange(n_anchors, dtype=np.float32)[:, np.newaxis]
-    cells = (2 * anchors + near) * np.float32(n_bits + 1) + np.float32(n_bits / 2)
-    return _Draw(rows, cells.astype(np.float32), (n_anchors, 2, n_bits + 1))
+    distances = rows[..., :n_anchors, :] @ (-2 * ranked).swapaxes(-1, -2)
+    squares = module_of(sample).einsum("...ij,...ij->...i", ranked, ranked)
+    distances += squares[..., None, :]
+    n_ranked = ranked.shape[-2]
+    n_near = min(max(round(share * n_ranked), 1), n_ranked)
+    near = like(distances <= nth_smallest(distances, n_near), distances)
+    anchors = like(np.arange(n_anchors)[:, np.newaxis], distances)
+    cells = (2 * anchors + near) * (n_bits + 1) + n_bits / 2
+    return _Draw(rows, as_type(cells, np.float32), (n_anchors, 2, n_bits + 1))
 
 
 def _cells(draw: _Draw, signs: NDArray[np.float32]) -> NDArray[np.intp]:
     """The cell (A, B) of every pair, from signs (A + B, L)."""
     n_anchors = draw.n_cells[0]
     halves = (0.5 * signs[:n_anchors]) @ signs[n_anchors:].T
-    return np.subtract(draw.cells, halves, out=halves).astype(np.intp)
+    return as_type(module_of(halves).subtract(draw.cells, halves, out=halves), np.intp)
 
 
 def _counts(draw: _Draw, cells: NDArray[np.intp]) -> NDArray[np.intp]:
-    found = np.bincount(cells.ravel(), minlength=int(np.prod(draw.n_cells)))
+    found: NDArray[np.intp] = count(cells.ravel(), int(np.prod(draw.n_cells)))
     return found.reshape(draw.n_cells)
 
 
 def _loss(draw: _Draw, planes: NDArray[np.float32]) -> float:
-    signs = np.copysign(np.float32(1), draw.rows @ planes.T)
+    signs = _signs(draw.rows @ planes.T)
     return float(ranking_loss(_counts(draw, _cells(draw, signs)))[0].mean())
 
 
@@ -337,17 +416,23 @@ def _gradient(draw: _Draw, planes: NDArray[np.float32]) -> NDArray[np.float32]:
     """What stands for the derivative of the mean loss by planes (L, c + 1)."""
     n_anchors = draw.n_cells[0]
     margins = draw.rows @ planes.T
-    signs = np.copysign(np.float32(1), margins)
+    signs, xp = _signs(margins), module_of(margins)
     cells = _cells(draw, signs)
     _, slopes = ranking_loss(_counts(draw, cells))
     # A distance is (L − s) / 2 for the dot product s of two rows' signs.
-    by_product = (slopes * (-0.5 / n_anchors)).astype(np.float32).ravel().take(cells)
-    by_sign = np.empty_like(signs)
-    np.matmul(by_product, signs[n_anchors:], out=by_sign[:n_anchors])
-    np.matmul(by_product.T, signs[:n_anchors], out=by_sign[n_anchors:])
+    by_product = as_type(slopes * (-0.5 / n_anchors), np.float32).ravel().take(cells)
+    by_sign = xp.empty_like(signs)
+    xp.matmul(by_product, signs[n_anchors:], out=by_sign[:n_anchors])
+    xp.matmul(by_product.T, signs[:n_anchors], out=by_sign[n_anchors:])
     by_sign *= sign_slope(margins)
     gradient: NDArray[np.float32] = by_sign.T @ draw.rows
     return gradient
+
+
+def _signs(margins: NDArray[np.float32]) -> NDArray[np.float32]:
+    xp = module_of(margins)
+    signs: NDArray[np.float32] = xp.copysign(xp.ones_like(margins), margins)
+    return signs
 
 
 def sign_slope(margins: Floats) -> Floats:
@@ -358,23 +443,23 @@ def sign_slope(margins: Floats) -> Floats:
 
     Parameters
     ----------
-    margins : float array of shape (n, L)
+    margins : float array or tensor of shape (n, L)
 
     Returns
     -------
-    float array of shape (n, L), of the same type, from 0 to 1
+    the same of shape (n, L) and type, from 0 to 1
 
     Examples
     --------
     >>> sign_slope(np.array([[-1.0], [0.0], [1.0]])).round(3).ravel()
     array([0.02, 1.  , 0.02])
     """
-    width = _WIDTH * margins.std(axis=0)
-    slope = np.abs(margins)
-    slope /= np.maximum(width, 1e-12)
+    width = _WIDTH * column_stds(margins)
+    slope = abs(margins)
+    slope /= width.clip(1e-12)
     slope += 1
-    np.square(slope, out=slope)
-    return np.divide(1, slope, out=slope)
+    slope *= slope
+    return 1 / slope
 
 
 def ranking_loss(
@@ -410,30 +495,38 @@ def ranking_loss(
     >>> bool(slopes[1, 1, 8] > 0 > slopes[1, 0, 0])
     True
     """
-    n_near = np.maximum(counts[:, 1].sum(axis=1, keepdims=True), 1)
-    soft = np.zeros((*counts.shape[:2], counts.shape[2] + 2 * _REACH))
-    soft[:, :, _REACH:-_REACH] = counts
-    soft = correlate1d(soft, _KERNEL, mode="constant")
+    xp = module_of(counts)
+    n_near = counts[:, 1].sum(axis=1, keepdims=True).clip(1)
+    soft = correlate(_with_room(as_type(counts, np.float64)), _KERNEL)
     near = soft[:, 1] / n_near
     near_before = _up_to(soft[:, 1]) + _EMPTY
     before = _up_to(soft.sum(axis=1)) + _EMPTY
-    logs = np.log(near_before / before)
+    logs = xp.log(near_before / before)
     losses = -(near * logs).sum(axis=1)
-    by_soft = np.empty_like(soft)
+    by_soft = xp.empty_like(soft)
     by_soft[:, 0] = _from(near / before)
     by_soft[:, 1] = by_soft[:, 0] - _from(near / near_before) - logs / n_near
-    slopes = correlate1d(by_soft, _KERNEL_SLOPE, mode="constant")
+    slopes = correlate(by_soft, _KERNEL_SLOPE)
     return losses, slopes[:, :, _REACH:-_REACH]
+
+
+def _with_room(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Zeros before and after, as many as the kernel reaches."""
+    none = [module_of(counts).zeros_like(counts[..., :1])] * _REACH
+    wider: NDArray[np.float64] = module_of(counts).concatenate([*none, counts, *none], -1)
+    return wider
 
 
 def _up_to(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """How many lie before each place, with half of those at it."""
-    return np.cumsum(counts, axis=-1) - 0.5 * counts
+    return counts.cumsum(-1) - 0.5 * counts
 
 
 def _from(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The transpose of `_up_to`."""
-    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1] - 0.5 * values
+    xp = module_of(values)
+    whole: NDArray[np.float64] = xp.flip(xp.flip(values, (-1,)).cumsum(-1), (-1,)) - 0.5 * values
+    return whole
 
 
 def _check_share(value: float, name: str) -> float:

@@ -10,11 +10,20 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.checks import check_positive
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.hashers.base import Hasher
 from densehash.hashers.distances import squared_distances
 from densehash.hashers.moments import mean
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import (
+    as_type,
+    like,
+    module_of,
+    smallest,
+    to_float64,
+    to_host,
+)
 
 __all__ = ["SIKH", "mean_neighbor_distance"]
 
@@ -85,11 +94,11 @@ class SIKH(Hasher):
 
     def _margins(self, block: Floats) -> Floats:
         phases = self.phases_ - self.frequencies_ @ self.mean_
-        margins = block @ self.frequencies_.T.astype(block.dtype)
-        margins += np.remainder(phases, 2 * np.pi).astype(block.dtype)
-        np.cos(margins, out=margins)
+        margins = block @ like(self.frequencies_.T, block)
+        margins += like(np.remainder(phases, 2 * np.pi), block)
+        module_of(block).cos(margins, out=margins)
         margins *= np.sqrt(2)
-        margins += self.offsets_.astype(block.dtype)
+        margins += like(self.offsets_, block)
         return margins
 
 
@@ -103,12 +112,15 @@ def mean_neighbor_distance(rows: Rows, random_state: RandomState) -> float:
     >>> mean_neighbor_distance(Rows([[0.0], [1.0]]), RandomState(0))
     1.0
     """
-    asked = rows.sample(min(_N_ASKED, rows.n_rows), random_state).astype(np.float64)
+    asked = to_float64(rows.sample(min(_N_ASKED, rows.n_rows), random_state))
     n_near = min(_NEIGHBOR, rows.n_rows)
 
     def nearest(block: Floats, _: int) -> Floats:
         # In float64: neighbours may be much nearer to each other than to the mean.
-        return keep(squared_distances(block.astype(np.float64), asked).T)
+        distances = squared_distances(as_type(block, np.float64), asked).T
+        if is_tensor(block):
+            distances = smallest(distances, min(n_near, len(block)))[0]
+        return keep(to_host(distances))
 
     def keep(distances: Floats) -> Floats:
         n = min(n_near, distances.shape[1])

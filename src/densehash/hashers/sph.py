@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from densehash.hashers.base import Hasher
 from densehash.hashers.moments import mean, principal_directions
 from densehash.rows import Floats, Rows
+from densehash.rows.numerics import like, module_of, to_float64
 
 __all__ = ["SpH", "smoothest_modes"]
 
@@ -57,9 +58,8 @@ class SpH(Hasher):
         directions, _ = principal_directions(rows, mean(rows), n_directions)
 
         def range_of(block: Floats, _: int) -> NDArray[np.float64]:
-            projections = block @ directions.T.astype(block.dtype)
-            ends = np.stack([projections.min(axis=0), projections.max(axis=0)])
-            return ends.astype(np.float64)
+            projections, xp = block @ like(directions.T, block), module_of(block)
+            return to_float64(xp.stack([xp.amin(projections, 0), xp.amax(projections, 0)]))
 
         def widen(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.stack([np.minimum(one[0], two[0]), np.maximum(one[1], two[1])])
@@ -71,12 +71,13 @@ class SpH(Hasher):
     def _margins(self, block: Floats) -> Floats:
         # Only directions that a bit uses are projected on, and the wave is taken in place.
         used, position = np.unique(self.mode_directions_, return_inverse=True)
-        projections = block @ self.directions_[used].T.astype(block.dtype)
-        projections -= self.lower_[used].astype(block.dtype)
-        projections *= (np.pi / (self.upper_ - self.lower_)[used]).astype(block.dtype)
+        projections = block @ like(self.directions_[used].T, block)
+        projections -= like(self.lower_[used], block)
+        projections *= like(np.pi / (self.upper_ - self.lower_)[used], block)
         margins = projections[:, position]
-        margins *= self.modes_.astype(block.dtype)
-        return np.cos(margins, out=margins)
+        margins *= like(self.modes_, block)
+        module_of(block).cos(margins, out=margins)
+        return margins
 
     def _width(self) -> int:
         return 2 * self.n_bits_

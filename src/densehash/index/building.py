@@ -12,13 +12,14 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
-from densehash.checks import check_chance, check_choice, check_integer
+from densehash.checks import check_chance, check_choice, check_integer, check_vectors
+from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
-from densehash.index.lengths import UnitRows
+from densehash.index.lengths import UnitRows, unit
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import VECTOR_TYPES, Rowset
@@ -26,9 +27,14 @@ from densehash.index.sketches import Bits, Codes, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
-from densehash.rows import Floats, Rows
+from densehash.parallel import n_threads
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.devices import StreamedRows, current_device
 from densehash.rows.mapped import unmapped
+from densehash.rows.numerics import to_host
+from densehash.rows.tensors import check_tensor
 from densehash.source import Source
+from densehash.tensors import on_gpu
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
@@ -41,12 +47,14 @@ __all__ = [
     "fitted",
     "kept_type",
     "kind_for",
+    "rows_to_build",
     "rowset_of",
     "sketch_for",
     "state_of_codes",
 ]
 
 _USUAL_BITS = 256
+_READ_ROWS = 8192  # at a time
 
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
@@ -62,12 +70,33 @@ _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
     """Rows as they are hashed and grouped: of length one where cosines are compared.
 
+    A tensor stays one, where it is.
+
     Examples
     --------
     >>> as_hashed(np.array([[0.0, 5.0]]), "cosine")[0:1]
     array([[0., 1.]])
     """
-    return UnitRows(X) if metric == "cosine" else X
+    if metric != "cosine":
+        return X
+    return unit(X) if is_tensor(X) else UnitRows(X)
+
+
+def rows_to_build(X: Any, metric: str) -> tuple[NDArray[Any] | Source, Any]:
+    """Rows of a new index, checked: here; and, of a tensor on a GPU, as they are hashed there.
+
+    Examples
+    --------
+    >>> rows_to_build([[1.0, 2.0]], "l2")
+    (array([[1., 2.]]), None)
+    """
+    if not on_gpu(X):
+        return check_vectors(X, "X"), None
+    from densehash.gpu.copies import array_of  # noqa: PLC0415  imports torch
+
+    there = check_tensor(X, "X")
+    rows_of(there).for_each(lambda *_: None, label="looking for bad rows")
+    return array_of(there, n_threads()), as_hashed(there, metric)
 
 
 def fitted(
@@ -478,6 +507,7 @@ def rowset_of(
     first: int = 0,
     payload: PayloadRows | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    hashed: Any = None,
 ) -> Rowset:
     """Rows, grouped, with what is kept of them: read once.
 
@@ -489,6 +519,7 @@ def rowset_of(
     first : the number of the first of them in X
     payload : of these rows
     advance : is told of rows that were hashed
+    hashed : all of X as they are hashed and grouped, where that is a tensor on a device
 
     Examples
     --------
@@ -516,12 +547,19 @@ def rowset_of(
     columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
     labels: list[NDArray[np.integer]] = []
     start, width = 0, sketch.n_bits
-    rows = Rows(as_hashed(part, state.metric), first=first)
+    device = current_device()
+    if hashed is not None:
+        rows = rows_of(hashed[first : first + len(ids)])
+        part.read()
+    elif device is not None:
+        rows = StreamedRows(as_hashed(part, state.metric), device, first=first)
+    else:
+        rows = Rows(as_hashed(part, state.metric), first=first)
     with closing(rows.map(kept, width=width)) as blocks:
         for n_rows, of_block, groups in blocks:
             stop = start + n_rows
             for name, some in of_block.items():
-                columns[name][start:stop] = some
+                columns[name][start:stop] = to_host(some)
             if groups is not None:
                 labels.append(groups)
             advance(stop - start)
@@ -567,6 +605,12 @@ class _Part(Source):
             except InputError as error:  # raised later: hashing may find more that is wrong
                 self._trouble = error
         return read
+
+    def read(self) -> None:
+        """Put aside what is to be kept, where nobody else reads the rows."""
+        if self._aside is not None:
+            for start in range(0, len(self), _READ_ROWS):
+                self[start : start + _READ_ROWS]
 
     def kept(self) -> NDArray[Any] | Source | None:
         """The vectors to be kept, after all were read."""

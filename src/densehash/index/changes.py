@@ -48,6 +48,7 @@ def with_rows(
     *,
     payload: PayloadRows | None = None,
     place: Place = MEMORY,
+    hashed: Any = None,
 ) -> State:
     """The index with more rows, whose ids differ from all there are.
 
@@ -59,6 +60,7 @@ def with_rows(
     verbose : 1 shows a bar while it takes long
     payload : of these rows, where the index has one
     place : where new segments go; a piece of the rows is in memory at a time where it says so
+    hashed : as in :func:`~densehash.index.building.rowset_of`
 
     Examples
     --------
@@ -96,6 +98,7 @@ def with_rows(
                     first=start,
                     payload=None if payload is None else payload.part(start, stop),
                     advance=advance,
+                    hashed=hashed,
                 ),
                 next_id,
                 place.put,

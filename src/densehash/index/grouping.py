@@ -15,9 +15,11 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash import _native
-from densehash.kmeans import lloyd, random_centers
+from densehash.columns import is_tensor
+from densehash.kmeans import lloyd, nearest_center, random_centers
 from densehash.parallel import n_threads
-from densehash.rows import Floats, Rows
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.numerics import as_type, column_sums, like, module_of, to_host
 
 __all__ = ["Centers", "lengthened", "n_groups_for", "n_small_groups_for"]
 
@@ -25,6 +27,7 @@ _SAMPLE = 50  # rows for each group to learn from
 _PASSES = 2  # in each level
 _ROUNDS = 3  # of all groups together
 _FEWEST_IN_LEVELS = 256  # fewer groups are compared with all at once
+_SCORES = 2**28  # of rows and groups, of a tensor, at a time
 
 
 def n_groups_for(n_rows: int) -> int:
@@ -91,15 +94,19 @@ class Centers:
         sample = rows.sample(min(rows.n_rows, _SAMPLE * n_groups), random_state)
         longest = None
         if for_products:
-            longest = math.sqrt(float(np.einsum("ij,ij->i", sample, sample).max())) or 1.0
+            squares = module_of(sample).einsum("ij,ij->i", sample, sample)
+            longest = math.sqrt(float(squares.max())) or 1.0
             sample = lengthened(sample, longest)
-        shift = sample.mean(axis=0, dtype=np.float64)
-        sample -= shift.astype(sample.dtype)  # in place: it is large
-        vectors = sample.astype(np.float32, copy=False)
+        shift = column_sums(sample) / len(sample)
+        sample -= like(shift, sample)  # in place: it is large
+        vectors = as_type(sample, np.float32)
         del sample
         centers = _start(vectors, n_groups, random_state)
-        for _ in range(_ROUNDS):
-            centers = _moved(centers, vectors)
+        if is_tensor(vectors):
+            centers = lloyd(rows_of(vectors), centers, _ROUNDS).centers.astype(np.float32)
+        else:
+            for _ in range(_ROUNDS):
+                centers = _moved(centers, vectors)
         return cls(centers, shift, longest)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,9 +163,14 @@ class Centers:
     def _relative(self, block: Floats) -> NDArray[np.float32]:
         if self.longest is not None:
             block = lengthened(block, self.longest)
-        return (block - self.shift.astype(block.dtype)).astype(np.float32, copy=False)
+        relative: NDArray[np.float32] = as_type(block - like(self.shift, block), np.float32)
+        return relative
 
-    def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.uint32]:
+    def _nearest(self, block: NDArray[np.float32]) -> NDArray[np.integer]:
+        if is_tensor(block):
+            step = max(_SCORES // len(self), 1)
+            parts = (block[at : at + step] for at in range(0, len(block), step))
+            return np.concatenate([to_host(nearest_center(part, self.centers)) for part in parts])
         if self._native is None:
             self._native = _native.Centers(self.centers)
         return self._native.nearest(np.ascontiguousarray(block), 1)
@@ -174,28 +186,34 @@ def lengthened(rows: Floats, longest: float) -> Floats:
            [5., 0.],
            [6., 0.]])
     """
-    squares = np.einsum("ij,ij->i", rows, rows)
-    more = np.sqrt(np.maximum(longest**2 - squares, 0)).astype(rows.dtype)
-    return np.column_stack([rows, more])
+    module = module_of(rows)
+    squares = module.einsum("ij,ij->i", rows, rows)
+    more = like(module.sqrt((longest**2 - squares).clip(0)), rows)
+    longer: Floats = module.column_stack([rows, more])
+    return longer
 
 
 def _start(
     vectors: NDArray[np.float32], n_groups: int, random_state: RandomState
 ) -> NDArray[np.float32]:
     """Centres of coarse groups, or of finer ones inside each."""
-    rows = Rows(vectors)
+    rows = rows_of(vectors)
     n_coarse = n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
     start = random_centers(rows, n_coarse, random_state, "groups")
     coarse = lloyd(rows, start, _PASSES).centers.astype(np.float32)
     if n_coarse == n_groups:
         return coarse
-    labels = _native.Centers(coarse).nearest(vectors, n_threads())
+    labels: NDArray[np.integer] = (
+        nearest_center(vectors, coarse)
+        if is_tensor(vectors)
+        else _native.Centers(coarse).nearest(vectors, n_threads())
+    )
     fine = []
     for group in range(len(coarse)):
         inside = vectors[labels == group]
         k = min(max(round(n_groups * len(inside) / len(vectors)), 1), len(inside))
         if k:
-            part = Rows(inside)
+            part = rows_of(inside)
             fine.append(
                 lloyd(part, random_centers(part, k, random_state, "groups"), _PASSES).centers
             )

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import VectorsLike, check_choice, check_threads, check_vectors
+from densehash.checks import VectorsLike, check_choice, check_threads
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
 from densehash.columns import column_of, parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
-from densehash.index.building import kept_type, state_of_codes
+from densehash.index.building import kept_type, rows_to_build, state_of_codes
 from densehash.index.changes import (
     Upserted,
     check_new,
@@ -142,9 +142,10 @@ class Index:
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; a tensor; a column of
-            vectors (pandas, polars, Arrow, an array of objects); or a data frame or Arrow table, of
-            numbers or with ``column``; finite; at least 2 rows
+        X : real array of shape (n, d), a memory map of one, or a Source; a tensor, of which groups
+            and sketches are made on a GPU if it is on one; a column of vectors (pandas, polars,
+            Arrow, an array of objects); or a data frame or Arrow table, of numbers or with
+            ``column``; finite; at least 2 rows
         ids : n different integers from 0 on, or n different strings; or the name of a column of
             the frame X; 0 to n - 1 without
         column : the name of the column of vectors, where X is a frame that has others
@@ -193,7 +194,7 @@ class Index:
         """
         check_choice(metric, "metric", METRICS)
         X, ids = parts_of_frame(X, ids, column)
-        vectors = check_vectors(X, "X")
+        vectors, hashed = rows_to_build(X, metric)
         shown = shows_bars(verbose)
         vector_type = kept_type(vectors, keep_vectors)
         names = None if ids is None else check_ids(ids)
@@ -206,6 +207,7 @@ class Index:
             vectors,
             names,
             beside,
+            hashed=hashed,
             metric=metric,
             vector_type=vector_type,
             random_state=random_state,

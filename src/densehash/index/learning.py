@@ -30,7 +30,8 @@ from densehash.index.placing import MEMORY, Place
 from densehash.index.segment import joined
 from densehash.index.sketches import Plan, Signs, Unlearnt
 from densehash.index.state import State
-from densehash.rows import Rows
+from densehash.rows import rows_of
+from densehash.rows.devices import current_device
 from densehash.source import Source
 from densehash.truth import METRICS
 
@@ -61,6 +62,7 @@ def built(
     next_id: int = 0,
     place: Place = MEMORY,
     verbose: bool = False,
+    hashed: Any = None,
 ) -> State:
     """An index that has learnt from its rows.
 
@@ -72,6 +74,7 @@ def built(
     vector_type : in which vectors are kept, or None
     next_id : at least this is the first number that was never an id
     place : where segments go
+    hashed : as in :func:`~densehash.index.building.rowset_of`
     metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
         as in :meth:`densehash.Index.build`
 
@@ -82,8 +85,8 @@ def built(
     (8, 8)
     """
     empty = empty_state(
-        as_hashed(X, metric),
-        partial(Rows, verbose=verbose),
+        as_hashed(X, metric) if hashed is None else hashed,
+        partial(rows_of, verbose=verbose, device=current_device()),
         sketch=sketch,
         hasher=hasher,
         n_bits=n_bits,
@@ -99,8 +102,8 @@ def built(
     )
     columns = None if payload is None else payload.columns
     empty = replace(empty, payload=columns, next_id=next_id)
-    whole = with_rows(empty, X, ids, int(verbose), payload=payload, place=place)
-    ready = measured(whole, X, ids, random_state, verbose=verbose)
+    whole = with_rows(empty, X, ids, int(verbose), payload=payload, place=place, hashed=hashed)
+    ready = measured(whole, X, ids, random_state, verbose=verbose, hashed=hashed)
     ready.sketch.forget()
     ready.kind.forget()
     return ready

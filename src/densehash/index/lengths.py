@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.columns import is_tensor
 from densehash.rows.mapped import unmapped
+from densehash.rows.numerics import as_type, module_of
 from densehash.source import Source
 
 __all__ = ["UnitRows", "unit"]
@@ -16,16 +18,16 @@ __all__ = ["UnitRows", "unit"]
 _SMALL = 1e-25  # of squared lengths; of smaller ones, parts may vanish in float32
 
 
-def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
+def unit(rows: Any) -> NDArray[np.floating]:
     """Rows scaled to length one; those that are all zero, or not finite, stay as they are.
 
     Parameters
     ----------
-    rows : real array (n, d)
+    rows : real array (n, d), or a tensor
 
     Returns
     -------
-    float64 array (n, d) where the rows are float64, or float32
+    float64 array (n, d) where the rows are float64, or float32; of a tensor, a tensor where it is
 
     Examples
     --------
@@ -33,6 +35,9 @@ def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
+    if is_tensor(rows):
+        double = str(rows.dtype) == "torch.float64"
+        return _carefully(as_type(rows, np.float64 if double else np.float32))
     floats = rows.astype(_float_type(rows.dtype), copy=False)
     squares = np.einsum("ij,ij->i", floats, floats)
     is_usual = (squares > _SMALL) & (squares < 1 / _SMALL)
@@ -45,11 +50,12 @@ def unit(rows: NDArray[Any]) -> NDArray[np.floating]:
 
 def _carefully(floats: NDArray[np.floating]) -> NDArray[np.floating]:
     """The same for rows whose squares may overflow or vanish: divided by the largest first."""
-    largest = np.abs(floats).max(axis=1, keepdims=True)
-    largest[(largest == 0) | ~np.isfinite(largest)] = 1
+    module = module_of(floats)
+    largest = module.amax(abs(floats), 1)[:, np.newaxis]
+    largest[(largest == 0) | ~module.isfinite(largest)] = 1
     scaled = floats / largest
-    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
-    lengths[(lengths == 0) | ~np.isfinite(lengths)] = 1
+    lengths = module.sqrt(module.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
+    lengths[(lengths == 0) | ~module.isfinite(lengths)] = 1
     found: NDArray[np.floating] = scaled / lengths
     return found
 

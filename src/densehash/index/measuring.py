@@ -23,7 +23,9 @@ from densehash.index.segment import firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.state import Settings, State
 from densehash.progress import bar
+from densehash.rows.numerics import to_host
 from densehash.source import Source
+from densehash.tensors import as_tensor
 from densehash.truth import nearest
 
 __all__ = [
@@ -54,6 +56,7 @@ def measured(
     random_state: int | RandomState | None,
     *,
     verbose: bool = False,
+    hashed: Any = None,
 ) -> State:
     """An index that was just built, and knows how far to look.
 
@@ -64,6 +67,7 @@ def measured(
     ids : of these rows, (n,); None where they are 0 to n - 1
     random_state : draws the rows that ask
     verbose : whether it shows a bar while it takes long
+    hashed : as in :func:`~densehash.index.building.rowset_of`
 
     Examples
     --------
@@ -79,9 +83,13 @@ def measured(
         return with_too_few(state, len(X))
     with bar("measuring recall", 2, shown=verbose) as advance:
         asked = question_of(state, X[numbers])
-        hashed = as_hashed(X, state.metric)
         metric = "l2" if state.metric == "cosine" else state.metric
-        near = nearest(asked.hashed, hashed, k=USUAL_K + 1, metric=metric, ordered=True)
+        queries: Any = asked.hashed
+        if hashed is None:
+            hashed = as_hashed(X, state.metric)
+        else:
+            queries = as_tensor(np.ascontiguousarray(queries), hashed.device)
+        near = to_host(nearest(queries, hashed, k=USUAL_K + 1, metric=metric, ordered=True))
         advance(1)
         others = _without(near, numbers)
         positions, own = (_positions(state, ids, one) for one in (others, numbers))

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 from densehash.locks import cached_property
-from densehash.rows.local import Floats, Rows, float_type, tree_reduce
+from densehash.rows.local import Rows, float_type, tree_reduce
+from densehash.rows.numerics import Floats
 
 __all__ = ["DaskRows", "Part", "compute", "current_client"]
 
@@ -80,6 +81,8 @@ class DaskRows(Rows):
         arrays of equal length. Chunks whose lengths are not known are counted when they must be.
     verbose : whether passes show Dask's own bar
     name : what errors call it
+    device : what torch calls the device of a worker that computes with its chunks; None does
+        without torch
 
     Attributes
     ----------
@@ -94,8 +97,10 @@ class DaskRows(Rows):
     np.float64(3000.0)
     """
 
-    def __init__(self, X: Any, *, verbose: bool = False, name: str = "X") -> None:
-        self._name, self._verbose = name, verbose
+    def __init__(
+        self, X: Any, *, verbose: bool = False, name: str = "X", device: str | None = None
+    ) -> None:
+        self._name, self._verbose, self._device = name, verbose, device
         self._chunks, lengths, self.n_features, self._stored = _chunks_of(X, name)
         self._is_placed = _holds_futures(X)
         if lengths is not None:
@@ -151,7 +156,7 @@ class DaskRows(Rows):
         """One pass over all rows, on the workers; the parameters are those of :class:`Rows`."""
         self.check_not_empty()
         # One object in the graph: it goes to each worker once, not once with each chunk.
-        work = _shared(_Pass(function, combine, width, self.dtype))
+        work = _shared(_Pass(function, combine, width, self.dtype, self._device))
         answers = [_answer_of(work, part, chunk) for chunk, part in self.filled]
         client = None if self._is_placed else current_client()
         if client is not None and client.nthreads():  # workers may be still to come
@@ -184,7 +189,9 @@ class DaskRows(Rows):
         width : how many numbers it makes of a row
         """
         lengths = self.__dict__.get("lengths")  # not counted for this
-        work = _shared(_Rowwise(function, n_columns, np.dtype(dtype), width, self.dtype))
+        work = _shared(
+            _Rowwise(function, n_columns, np.dtype(dtype), width, self.dtype, self._device)
+        )
         made = []
         for chunk, part in self._every(lengths):
             shape = (np.nan if lengths is None else part.n_rows, n_columns)
@@ -208,6 +215,7 @@ class _Pass(NamedTuple):
     combine: Callable[[Any, Any], Any]
     width: int
     dtype: type[np.floating]
+    device: str | None
 
 
 class _Rowwise(NamedTuple):
@@ -218,13 +226,22 @@ class _Rowwise(NamedTuple):
     made_type: np.dtype[Any]
     width: int
     dtype: type[np.floating]
+    device: str | None
 
 
 @delayed(pure=False)  # type: ignore[untyped-decorator]
 def _answer_of(work: _Pass, part: Part, values: Any) -> Any:
-    rows = Rows(part.check(values), name=part.name, first=part.start)
+    rows = _rows_on(work.device, part.check(values), part.name, part.start)
     rows.dtype = work.dtype
     return rows.reduced(work.function, work.combine, work.width, threads=1)
+
+
+def _rows_on(device: str | None, array: NDArray[np.generic], name: str, first: int) -> Rows:
+    if device is None:
+        return Rows(array, name=name, first=first)
+    from densehash.rows.devices import StreamedRows  # noqa: PLC0415  few have a GPU
+
+    return StreamedRows(array, device, name=name, first=first)
 
 
 def _combined(combine: Callable[[Any, Any], Any], one: Any, two: Any) -> Any:
@@ -271,9 +288,11 @@ def _mapped(work: _Rowwise, part: Part, values: Any) -> NDArray[Any]:
     array = part.check(values)
     if len(array) == 0:
         return np.empty((0, work.n_columns), work.made_type)
-    rows = Rows(array, name=part.name, first=max(part.start, 0))
+    rows = _rows_on(work.device, array, part.name, max(part.start, 0))
     rows.dtype = work.dtype
-    made = rows.map(lambda block, _: work.function(block), width=work.width, threads=1)
+    made = rows.map(
+        lambda block, _: rows.returned(work.function(block)), width=work.width, threads=1
+    )
     return np.concatenate(list(made))
 
 

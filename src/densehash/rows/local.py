@@ -22,12 +22,12 @@ from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.mapped import unmapped
+from densehash.rows.numerics import Floats, as_type, module_of, square_sum, to_host
 from densehash.source import Source
 
 __all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
 
 Answer = TypeVar("Answer")
-Floats = NDArray[np.floating]
 
 # Blocks of about a million numbers: large enough for matrix products at full speed, small enough
 # that a few of them, with what is made from them, stay in the cache. Powers of two, so that parts
@@ -78,6 +78,8 @@ class Rows:
     n_rows: int
     n_features: int
     dtype: type[np.floating]
+    _array: Any
+    _checked: dict[tuple[int, int], float]
 
     def __init__(
         self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X", first: int = 0
@@ -86,7 +88,7 @@ class Rows:
         self._name = name
         self._verbose = verbose
         self._first = first
-        self._checked: set[tuple[int, int]] = set()
+        self._checked = {}
         self.n_rows, self.n_features = self._array.shape
         self.dtype = float_type(self._array.dtype)
 
@@ -103,19 +105,19 @@ class Rows:
         """
         positions = np.linspace(0, self.n_rows - 1, min(self.n_rows, _N_LOOKED_AT)).astype(int)
         with np.errstate(over="ignore"):
-            some = self._pick(positions).astype(np.float64)
-        size = float(np.abs(some).max())
+            some = as_type(self._as_block(self._pick(positions)), np.float64)
+        size = float(abs(some).max())
         if not np.isfinite(size) or size == 0:
             return False  # a pass will name what is not finite
-        some /= size
+        xp, some = module_of(some), some / size
         center = some.mean(axis=0)
-        spread = float(np.sqrt(np.square(some - center).sum(axis=1).mean()))
+        spread = float(xp.sqrt(xp.square(some - center).sum(axis=1).mean()))
         if 0 < spread * size < _SMALLEST:
             raise InputError(
                 f"{self._name} has rows that differ by some {spread * size:.3g}, too small for "
                 "their squares to be told from zero: scale them up"
             )
-        return bool(np.linalg.norm(center) > _FAR * spread) or spread * size < _SMALL
+        return bool(xp.linalg.norm(center) > _FAR * spread) or spread * size < _SMALL
 
     def sample(
         self,
@@ -149,15 +151,66 @@ class Rows:
         step = m if function is None else self._block_rows(1)
         parts = []
         for some in (positions[start : start + step] for start in range(0, m, step)):
-            block = as_block(self._pick(some), self.dtype)
+            block = self._as_block(self._pick(some))
             if not is_fine(block):
                 self.for_each(lambda *_: None, label="looking for the first bad row")
             parts.append(block if function is None else function(block))
-        return np.concatenate(parts)
+        found: Floats = module_of(parts[0]).concatenate(parts)
+        return found
 
     def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
         """Rows at rising positions, as they are."""
-        return self._array[positions]
+        found: NDArray[np.generic] = self._array[positions]
+        return found
+
+    def _as_block(self, part: Any) -> Floats:
+        """Rows as functions of blocks take them."""
+        return as_block(part, self.dtype)
+
+    def empty(self, shape: tuple[int, int], dtype: type[np.generic]) -> Any:
+        """An array for what is made of the rows, where they are.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).empty((1, 3), np.uint8).shape
+        (1, 3)
+        """
+        return np.empty(shape, dtype)
+
+    def keep(self) -> None:
+        """Say that several passes are to come: what took long to bring may be kept for them.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).keep()
+        """
+
+    def returned(self, values: Any) -> Any:
+        """What was made of a block, as the caller of a hasher gets it.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).returned(np.ones(2))
+        array([1., 1.])
+        """
+        return values
+
+    def check_out(self, out: Any, shape: tuple[int, int]) -> None:
+        """Refuse what codes of the rows, of some shape, cannot be written to.
+
+        Examples
+        --------
+        >>> Rows([[1.0]]).check_out(np.empty((1, 8), np.uint8), (1, 8))
+        """
+        if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
+            came = (
+                f"dtype {out.dtype} and shape {out.shape}"
+                if isinstance(out, np.ndarray)
+                else f"a {type(out).__name__}"
+            )
+            raise InputError(f"out must be a uint8 array of shape {shape}, got {came}")
+        if not out.flags.writeable:
+            raise InputError("out must be writeable, got a read-only array")
 
     def map_reduce(
         self,
@@ -275,10 +328,11 @@ class Rows:
     ) -> Generator[Answer, None, None]:
         # Read here, in their order, while threads compute with the blocks before.
         ahead = not isinstance(self._array, np.ndarray) and len(limits) > 1
-        raw = (((start, stop), self._array[start:stop]) for start, stop in limits)
+        raw = ((each, self._read(each)) for each in limits)
 
-        def answer_of(item: tuple[tuple[int, int], NDArray[np.generic]]) -> tuple[int, Answer]:
-            return len(item[1]), self._apply(function, *item)
+        def answer_of(item: tuple[tuple[int, int], Any]) -> tuple[int, Answer]:
+            (start, stop), part = item
+            return stop - start, self._apply(function, (start, stop), part)
 
         work = map_in_order(answer_of, raw, min(threads, len(limits)), ahead=ahead)
         with (
@@ -290,6 +344,10 @@ class Rows:
                 advance(n_done)
                 yield answer
 
+    def _read(self, limits: tuple[int, int]) -> Any:
+        """Rows as they are stored."""
+        return self._array[slice(*limits)]
+
     def _block_rows(self, width: int) -> int:
         fitting = max(_BLOCK_NUMBERS // max(self.n_features, width), 1)
         power = 1 << (fitting.bit_length() - 1)
@@ -299,29 +357,44 @@ class Rows:
         self,
         function: Callable[[Floats, int], Answer],
         limits: tuple[int, int],
-        part: NDArray[np.generic],
+        part: Any,
     ) -> Answer:
         start = self._first + limits[0]
-        block = as_block(part, self.dtype)
+        block = self._as_block(part)
         # Once is enough: rows do not change during a fit.
         if limits not in self._checked:
-            if not is_fine(block):
+            squares = square_sum(block)
+            if not squares < _MOST_SQUARES:  # NaN is not below anything
                 self._refuse(block, start)
-            self._checked.add(limits)
+            self._checked[limits] = squares
         return function(block, start)
 
+    def squares_of(self, block: Floats, start: int) -> float:
+        """The sum of all squares of a block that a pass is at, which the check of it knows.
+
+        Examples
+        --------
+        >>> rows = Rows([[1.0, 2.0]])
+        >>> rows.map_reduce(rows.squares_of, np.add)
+        5.0
+        """
+        begin = start - self._first
+        known = self._checked.get((begin, begin + len(block)))
+        return square_sum(block) if known is None else known
+
     def _refuse(self, block: Floats, start: int) -> NoReturn:
-        bad = ~np.isfinite(block)
-        if not bad.any():
+        bad_rows = to_host((~module_of(block).isfinite(block)).any(axis=1))
+        if not bad_rows.any():
             raise InputError(
-                f"{self._name} has numbers up to {np.abs(block).max():.3g}, too large for their "
-                "squares to be summed: scale them down"
+                f"{self._name} has numbers up to {float(abs(block).max()):.3g}, too large for "
+                "their squares to be summed: scale them down"
             )
-        row = int(bad.any(axis=1).argmax())
-        column = int(bad[row].argmax())
+        row = int(bad_rows.argmax())
+        numbers = to_host(block[row])
+        column = int((~np.isfinite(numbers)).argmax())
         raise InputError(
             f"{self._name} must be finite, got "
-            f"{'NaN' if np.isnan(block[row, column]) else 'infinity'} "
+            f"{'NaN' if np.isnan(numbers[column]) else 'infinity'} "
             f"in row {start + row}, column {column}"
         )
 
@@ -373,10 +446,8 @@ def is_fine(block: Floats) -> bool:
     >>> is_fine(np.array([[1.0, np.nan]]))
     False
     """
-    flat = block.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # One sum at the speed of memory. NaN is not below anything.
-        return bool(np.dot(flat, flat) < _MOST_SQUARES)
+    # One sum at the speed of memory. NaN is not below anything.
+    return square_sum(block) < _MOST_SQUARES
 
 
 def float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:

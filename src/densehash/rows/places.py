@@ -1,9 +1,10 @@
-"""Where rows lie: here, or on the workers of a cluster."""
+"""Where rows lie: here, in a tensor of any device, or on the workers of a cluster."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from densehash.columns import is_tensor
 from densehash.rows.local import Rows
 
 __all__ = ["DaskCollection", "is_dask", "rows_of"]
@@ -28,8 +29,14 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "__dask_graph__") and hasattr(X, "__dask_keys__")
 
 
-def rows_of(X: Any, *, verbose: bool = False, name: str = "X") -> Rows:
-    """Rows of anything that vectors come in; the parameters are those of :class:`Rows`.
+def rows_of(X: Any, *, verbose: bool = False, name: str = "X", device: str | None = None) -> Rows:
+    """Rows of anything that vectors come in.
+
+    Parameters
+    ----------
+    X, verbose, name : as of :class:`Rows`
+    device : what torch calls the device to compute on; None does without torch. Tensors are
+        computed with where they are
 
     Examples
     --------
@@ -39,5 +46,13 @@ def rows_of(X: Any, *, verbose: bool = False, name: str = "X") -> Rows:
     if is_dask(X):
         from densehash.rows.dask import DaskRows  # noqa: PLC0415  an extra
 
-        return DaskRows(X, verbose=verbose, name=name)
+        return DaskRows(X, verbose=verbose, name=name, device=device)
+    if is_tensor(X):
+        from densehash.rows.tensors import TensorRows  # noqa: PLC0415  few have tensors
+
+        return TensorRows(X, verbose=verbose, name=name)
+    if device is not None:
+        from densehash.rows.devices import StreamedRows  # noqa: PLC0415  few have a GPU
+
+        return StreamedRows(X, device, verbose=verbose, name=name)
     return Rows(X, verbose=verbose, name=name)

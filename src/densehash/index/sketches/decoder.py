@@ -23,6 +23,7 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash import _native
+from densehash.columns import is_tensor
 from densehash.locks import cached_property
 from densehash.parallel import n_threads, one_blas_thread
 
@@ -100,7 +101,7 @@ class Decoder:
         Parameters
         ----------
         rows : float32 (n, d), relative to the same point as the centres; for "cosine", of length 1
-            before they were
+            before they were; of a tensor, signs are found on its device
         labels : uint32 (n,), the group of each row
         centers : float32 (g, d)
         products : what :meth:`products` returns, where encode is called more than once
@@ -129,6 +130,10 @@ class Decoder:
 
         The parameters are those of :meth:`encode`; each sign may flip ``sweeps`` times.
         """
+        if is_tensor(rows):
+            from densehash.gpu import signs  # noqa: PLC0415  imports torch
+
+            return signs.descend(rows, labels, centers, products, self.matrix, self.gram, sweeps)
         return _native.encode_signs(
             rows,
             labels,

@@ -37,6 +37,7 @@ from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
+from densehash.rows.numerics import as_type, like, to_host
 from densehash.source import Source
 from densehash.store.maps import give_back, origin_of
 
@@ -56,6 +57,7 @@ MOST_BITS = 1024
 _SAMPLE = 8_192  # residuals to learn the decoder from; more make no difference that can be seen
 _WIDE = 128  # rows of more features get more bits
 _AT_A_TIME = 25  # queries, where what is read for them is mapped
+_SMALL_MAPS = 1 << 30  # bytes of files that may all be in memory
 _WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -148,7 +150,8 @@ class Signs(Sketch):
         second : whether rows are compared by a second sketch, as no vectors are kept
         scaled : whether vectors are kept as whole numbers with a scale for each row
         """
-        sample = rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state)
+        # Few enough to be learnt from here, wherever the rows are.
+        sample = to_host(rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state))
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
             centers, shift, lengths = _parts(kind.centers)
@@ -269,12 +272,12 @@ class Signs(Sketch):
         first = np.zeros(len(rows), np.uint32) if groups is None else groups.astype(np.uint32)
         labels = first[:, np.newaxis]
         if self.n_copies == 2:
-            second = entries.second_groups(relative, first, centers, self.model.near)
+            second = entries.second_groups(to_host(relative), first, centers, self.model.near)
             labels = np.stack([first, second], axis=1)
         kept = self.model.encode(relative, labels)
         columns = self._flat(kept)
         if self.model.second is not None:
-            codes, factors = self.model.encode_second(relative, kept)
+            codes, factors = self.model.encode_second(to_host(relative), kept)
             columns |= {"second": codes, "second_factors": factors[:, np.newaxis]}
         return columns
 
@@ -468,9 +471,10 @@ class Signs(Sketch):
 
 
 class _Frugal:
-    """Searches for few queries at a time, and then lets go of what it read of mapped files.
+    """Searches for few queries at a time, and then lets go of what it read of large mapped files.
 
-    To measure recall goes through most of an index, which may be larger than memory.
+    To measure recall goes through most of an index, which may be larger than memory. It takes
+    several times as long, so small indexes are searched as they are.
 
     Parameters
     ----------
@@ -481,7 +485,8 @@ class _Frugal:
     def __init__(self, segments: Sequence[Segment], searcher: _native.Signs) -> None:
         self._searcher = searcher
         arrays = [array for segment in segments for array in segment.arrays]
-        self._maps = [array for array in arrays if origin_of(array) is not None]
+        maps = [array for array in arrays if origin_of(array) is not None]
+        self._maps = maps if sum(array.nbytes for array in maps) > _SMALL_MAPS else []
 
     def search(
         self, queries: NDArray[Any], *how: Any
@@ -667,7 +672,8 @@ def _parts(
 
 
 def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(rows - shift.astype(rows.dtype), np.float32)
+    relative: NDArray[np.float32] = as_type(rows - like(shift, rows), np.float32)
+    return relative
 
 
 def _compared(queries: NDArray[Any], segments: Sequence[Segment], *, exact: bool) -> NDArray[Any]:

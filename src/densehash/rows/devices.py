@@ -1,0 +1,251 @@
+"""Rows of this machine, computed with by torch on a device: its setting, and the way there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import cycle
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from densehash.columns import is_tensor
+from densehash.errors import InputError, MissingExtraError
+from densehash.locks import cached_property
+from densehash.rows.local import Rows, as_block
+from densehash.rows.numerics import Floats, to_host, torch_type
+from densehash.source import Source
+
+__all__ = ["StreamedRows", "current_device", "device"]
+
+Answer = TypeVar("Answer")
+
+_device: ContextVar[str | None] = ContextVar("device", default=None)
+
+_BLOCK_NUMBERS = 1 << 27
+_N_BLOCKS = 2  # under way
+_MOST_KEPT = 0.5  # of the device's free memory
+# Rows go through memory that the device reads by itself, into which threads of torch copy them: a
+# piece is read while the next is copied.
+_PIECE_BYTES = 1 << 25
+_N_LANES = 4
+_KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
+
+
+@contextmanager
+def device(name: str | None) -> Iterator[None]:
+    """Hashers compute by torch on a device, for the length of a ``with`` block.
+
+    ``fit``, ``project`` and ``transform`` of arrays, memory maps, Sources and what else lies in
+    this machine's memory or files send blocks of rows to the device while it computes with those
+    before, so that there may be more rows than it holds. Answers are arrays as ever. Rows of Dask
+    are computed with on that device of each worker. Tensors are computed with where they are.
+
+    Parameters
+    ----------
+    name : "cuda", "cuda:1" and so on, as torch has it; "cpu" is torch's own computing on the CPU;
+        None does without torch
+
+    Raises
+    ------
+    MissingExtraError, InputError : from ``fit`` and the others, where there is no torch, or torch
+        cannot use the device
+
+    Examples
+    --------
+    >>> import densehash
+    >>> with densehash.device("cuda"):  # doctest: +SKIP
+    ...     codes = densehash.DSH(64).fit_transform(X)
+    """
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"device must be a name, as 'cuda', or None, got {name!r}")
+    token = _device.set(name)
+    try:
+        yield
+    finally:
+        _device.reset(token)
+
+
+def current_device() -> str | None:
+    """The name that :func:`device` was given, or None.
+
+    Examples
+    --------
+    >>> with device("cuda:1"):
+    ...     current_device()
+    'cuda:1'
+    """
+    return _device.get()
+
+
+class _Lane(NamedTuple):
+    """Memory that a device reads by itself, and the event that it has read it."""
+
+    numbers: Any
+    read: Any
+
+
+class StreamedRows(Rows):
+    """Rows of this machine in blocks that are tensors on a device.
+
+    Two blocks are under way: one is computed with while the next is copied. Where several passes
+    are to come (:meth:`keep`), as many blocks as fit stay on the device.
+
+    Parameters
+    ----------
+    X, verbose, name, first : as of :class:`Rows`
+    device : what torch calls it
+    """
+
+    def __init__(
+        self,
+        X: ArrayLike | Source,
+        device: str,
+        *,
+        verbose: bool = False,
+        name: str = "X",
+        first: int = 0,
+    ) -> None:
+        super().__init__(X, verbose=verbose, name=name, first=first)
+        self._torch, self._device = _usable(device)
+        self._copier = ThreadPoolExecutor(1)
+        # To compute with blocks on: as many as there are blocks, since each has its own memory.
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
+            self._free.put(self._torch.cuda.Stream(self._device))
+        self._kept: dict[tuple[int, int, Any], Floats] = {}
+        self._room = 0
+
+    def keep(self) -> None:
+        """Keep blocks for the passes to come, as many as half of the device's free memory holds."""
+        if self._device.type == "cuda":
+            self._room = int(_MOST_KEPT * self._torch.cuda.mem_get_info(self._device)[0])
+
+    def returned(self, values: Any) -> NDArray[Any]:
+        """What was made on the device, as an array."""
+        return to_host(values)
+
+    def _as_block(self, part: Any) -> Floats:
+        if is_tensor(part):  # kept
+            return part  # type: ignore[no-any-return]
+        if self._device.type != "cuda":
+            block = self._torch.from_numpy(_readable(as_block(part, self.dtype)))
+            return block.to(self._device)  # type: ignore[no-any-return]
+        # As few bytes as there are; the device makes floats of them.
+        known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative and part.flags.c_contiguous
+        here = _readable(part if known else as_block(part, self.dtype))
+        there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
+        now = self._torch.cuda.current_stream(self._device)
+        # By one thread always: each that copies gets threads of torch's own, which would compete.
+        now.wait_event(self._copier.submit(self._copy, here, there, now.record_event()).result())
+        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+
+    def _copy(self, here: NDArray[Any], there: Any, is_free: Any) -> Any:
+        """Send an array to a tensor as soon as that is free; an event tells that it is there."""
+        step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
+        with self._torch.cuda.stream(self._stream):
+            self._stream.wait_event(is_free)
+            for start in range(0, len(here), step):
+                piece = self._torch.from_numpy(here[start : start + step])
+                lane = next(self._lanes)
+                lane.read.synchronize()  # what was here before
+                pinned = lane.numbers[: piece.nbytes].view(piece.dtype).view(piece.shape)
+                pinned.copy_(piece)
+                there[start : start + step].copy_(pinned, non_blocking=True)
+                lane.read.record(self._stream)
+            return self._stream.record_event()
+
+    @cached_property
+    def _stream(self) -> Any:
+        return self._torch.cuda.Stream(self._device)
+
+    @cached_property
+    def _lanes(self) -> Iterator[_Lane]:
+        size = max(min(_PIECE_BYTES, self.n_rows * self.n_features * 8), self.n_features * 8)
+        lanes = []
+        for _ in range(_N_LANES):
+            numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+            lanes.append(_Lane(numbers, self._torch.cuda.Event()))
+        return cycle(lanes)
+
+    def _apply(
+        self,
+        function: Callable[[Floats, int], Answer],
+        limits: tuple[int, int],
+        part: Any,
+    ) -> Answer:
+        if self._device.type != "cuda":
+            return super()._apply(function, limits, part)
+        stream = self._free.get()  # so that this block waits for no other
+        try:
+            return self._apply_on(stream, function, limits, part)
+        finally:
+            self._free.put(stream)
+
+    def _apply_on(
+        self,
+        stream: Any,
+        function: Callable[[Floats, int], Answer],
+        limits: tuple[int, int],
+        part: Any,
+    ) -> Answer:
+        with self._torch.cuda.stream(stream):
+            stream.synchronize()  # of nothing; the first call of CUDA in a thread
+            block: Any = self._as_block(part)
+            size = block.numel() * block.element_size()
+            key = (*limits, self.dtype)
+            if size <= self._room and key not in self._kept:
+                self._room -= size
+                self._kept[key] = block
+            answer = super()._apply(function, limits, block)
+            stream.synchronize()
+            return answer
+
+    def _read(self, limits: tuple[int, int]) -> Any:
+        kept = self._kept.get((*limits, self.dtype))
+        return super()._read(limits) if kept is None else kept
+
+    def _map(
+        self,
+        function: Callable[[Floats, int], Answer],
+        limits: Sequence[tuple[int, int]],
+        threads: int,  # noqa: ARG002  one computes, one copies
+        label: str,
+    ) -> Generator[Answer, None, None]:
+        return super()._map(function, limits, _N_BLOCKS, label)
+
+    def _block_rows(self, width: int) -> int:
+        # Mostly the same, whatever is made of rows, so that blocks that were kept are found.
+        return max(_BLOCK_NUMBERS // max(self.n_features, width // 4), 1)
+
+
+def _readable(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array that torch takes without a warning that it may not be written to."""
+    if array.flags.writeable:
+        return array
+    address, _ = array.__array_interface__["data"]
+    writeable = {**array.__array_interface__, "data": (address, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=writeable, array=array))
+
+
+def _usable(name: str) -> tuple[Any, Any]:
+    """The module torch, and a device of it that can be computed on."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        raise MissingExtraError(
+            f"device {name!r} needs torch: pip install densehash[torch]"
+        ) from None
+    try:
+        found = torch.device(name)
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first = (str(error).strip() or repr(error)).splitlines()[0]
+        raise InputError(f"device {name!r} cannot be used: {first}") from error
+    return torch, found

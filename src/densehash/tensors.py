@@ -1,0 +1,84 @@
+"""Tensors of torch at the public edge: where they lie, and answers as tensors there.
+
+Torch is never imported for that: where there is a tensor, it has been.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from densehash.columns import is_tensor
+from densehash.errors import InputError
+
+__all__ = ["as_tensor", "common_device", "dtype_name", "on_gpu", "plain_tensor"]
+
+
+def on_gpu(X: Any) -> bool:
+    """Whether this is a tensor on a CUDA device.
+
+    Examples
+    --------
+    >>> on_gpu([1.0])
+    False
+    """
+    return is_tensor(X) and X.device.type == "cuda"
+
+
+def common_device(**tensors: Any) -> Any:
+    """The device of tensors, by their names in errors; None where not all are tensors.
+
+    Tensors on two devices are an error, and so is an array beside a tensor on a GPU.
+
+    Examples
+    --------
+    >>> common_device(queries=[1.0], codes=[2.0]) is None
+    True
+    """
+    devices = {name: X.device for name, X in tensors.items() if is_tensor(X)}
+    if len(devices) == len(tensors) and len({*devices.values()}) == 1:
+        return next(iter(devices.values()))
+    if any(device.type != "cpu" for device in devices.values()):
+        where = " and ".join(
+            f"{name} on {devices[name]}" if name in devices else f"{name} in a {type(X).__name__}"
+            for name, X in tensors.items()
+        )
+        raise InputError(f"all must be tensors on one device, got {where}: use tensor.to(device)")
+    return None
+
+
+def as_tensor(array: Any, device: Any) -> Any:
+    """An array of numpy as a tensor on a device; as it is, where the device is None.
+
+    Examples
+    --------
+    >>> as_tensor([1, 2], None)
+    [1, 2]
+    """
+    return array if device is None else sys.modules["torch"].from_numpy(array).to(device)
+
+
+def plain_tensor(tensor: Any, name: str) -> Any:
+    """A tensor without gradients; a sparse one is an error.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> plain_tensor(torch.ones(2, requires_grad=True), "X")  # doctest: +SKIP
+    tensor([1., 1.])
+    """
+    if str(tensor.layout) != "torch.strided":
+        raise InputError(f"{name} must be dense, got a sparse tensor: use {name}.to_dense()")
+    return tensor.detach()
+
+
+def dtype_name(tensor: Any) -> str:
+    """The type of a tensor as numpy calls it: "float32", "uint8".
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> dtype_name(torch.ones(2))  # doctest: +SKIP
+    'float32'
+    """
+    return str(tensor.dtype).removeprefix("torch.")

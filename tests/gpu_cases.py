@@ -1,0 +1,30 @@
+"""The devices of torch that tests run on: its CPU everywhere, and a GPU where there is one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
+
+
+def has_gpu() -> bool:
+    """Whether torch is there, and sees a GPU."""
+    if not find_spec("torch"):
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="needs a CUDA GPU")]
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+
+
+def tensor(array: Any, device: str = "cpu") -> Any:
+    """An array as a tensor on a device."""
+    import torch
+
+    return torch.from_numpy(array).to(device)
