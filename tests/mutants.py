@@ -27,7 +27,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "densehash"
 
-_STORE = ("test_store.py", "test_store_attack.py", "test_store_care.py", "test_store_faults.py")
+_STORE = (
+    *("test_store.py", "test_store_attack.py", "test_store_care.py", "test_store_faults.py"),
+    "test_models.py",
+)
 TESTS = {
     "bits": ("test_bits.py",),
     "metrics": ("test_metrics.py",),

@@ -205,6 +205,13 @@ def test_the_largest_and_the_smallest_numbers_come_back(tmp_path: Path) -> None:
     assert Store.open(tmp_path / "a").content == content
 
 
+def test_the_mark_is_the_checksum_of_the_manifest(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "a", small())
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_bytes())
+    assert store.mark == manifest["sha256"]
+    assert re.fullmatch("[0-9a-f]{64}", store.mark)
+
+
 def test_content_is_a_copy(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "a", small())
     store.content["segments"].clear()
