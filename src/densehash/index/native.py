@@ -297,7 +297,13 @@ def damage() -> Iterator[None]:
 
 
 def damaged(error: RuntimeError) -> FileError:
-    """What :func:`damage` raises, for calls that take less time than a ``with``."""
+    """What :func:`damage` raises, for calls that take less time than a ``with``.
+
+    Examples
+    --------
+    >>> damaged(RuntimeError("a rank is beyond the last row"))
+    FileError('the index is damaged: a rank is beyond the last row')
+    """
     return FileError(f"the index is damaged: {error}")
 
 
