@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check test-export test-integrations test-gpu soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize docs docs-links figures test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
+.PHONY: help demo test check test-export test-integrations test-gpu coverage mutants soak bench bench-hamming bench-hashers bench-gpu bench-index bench-scale bench-accuracy self-check sanitize docs docs-links figures test-x86 test-arm test-emulated wheel test-wheel test-oldest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,16 @@ test-integrations: $(INTEGRATIONS)/.installed ## adapters, by LangChain's own te
 
 test-gpu: $(VENV)/.installed-test-gpu ## what runs on a CUDA GPU
 	$(BIN)/python -m pytest -q -m gpu
+
+# Of Python alone, in the processes of pytest: children that are killed say nothing.
+# COVERED= names some tests.
+coverage: $(VENV)/.installed-test ## which lines of src the tests run: one number, and build/coverage/index.html
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet "pytest-cov>=6"
+	$(BIN)/python -m pytest -q $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(COVERED)
+
+# Half an hour on two cores: tests/mutants.py says what it does. MUTANTS="bits --most 0" takes others.
+mutants: $(VENV)/.installed-test ## small mistakes in bits, metrics and the store: how many of them tests see
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 # About half an hour on two cores; docs/reliability.md says what it tries.
 soak: $(VENV)/.installed-test ## the index against its model, kills, power cuts, faults and damage, ten times as long
@@ -156,7 +166,7 @@ $(EMULATED)/.installed: $(EMULATED)/.made $(SOURCES)
 	@touch $@
 
 clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) $(SANITIZE) $(WHEELS) $(OLDEST) $(INTEGRATIONS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SANITIZE) $(WHEELS) $(OLDEST) $(INTEGRATIONS) build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # --- wheels ---------------------------------------------------------------------------------
 

@@ -118,9 +118,8 @@ class Densehash(Engine):
 
     def build(self, rows: Rows) -> None:
         self._index = None
-        self._index = densehash.Index.build(
-            rows, metric=self.metric, random_state=SEED, **self._options
-        )
+        options: Any = {**self._options, "metric": self.metric}
+        self._index = densehash.Index.build(rows, random_state=SEED, **options)
 
     def use(self, setting: Setting) -> None:
         self._setting = setting

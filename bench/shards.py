@@ -54,7 +54,7 @@ def main() -> None:
         compare(one, many, X, Q, told.turns)
 
 
-def indexes(X: Any, where: Path, n_shards: int, sketch: str) -> tuple[Index, ShardedIndex]:
+def indexes(X: Any, where: Path, n_shards: int, sketch: Any) -> tuple[Index, ShardedIndex]:
     """One index, and shards; made where they are missing."""
     one, many = where / f"one-{sketch}.dh", where / f"shards-{sketch}"
     if not one.exists():

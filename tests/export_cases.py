@@ -34,8 +34,8 @@ def build(
     *,
     id_type: str = "int64",
     payload: Any = None,
-    metric: str = "l2",
-    kind: str = "flat",
+    metric: Any = "l2",
+    kind: Any = "flat",
     **options: Any,
 ) -> Index:
     """An index of several segments, in no order of ids, of which rows were removed and changed."""

@@ -18,6 +18,7 @@ from index_model import Answer, Model
 from numpy.typing import NDArray
 
 from densehash import disk
+from densehash.choices import MetricName, Rerank
 from densehash.hashers import LSH, Hasher
 from densehash.index import Hits, Index, Ranges
 from densehash.index.kinds import Grouped
@@ -32,8 +33,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "multi": {"n_tables": 2},
 }
 ID_TYPES = ("int64", "string")
-METRICS = ("l2", "cosine", "ip")
-RERANKS = ("exact", "asymmetric", None)
+METRICS: tuple[MetricName, ...] = ("l2", "cosine", "ip")
+RERANKS: tuple[Rerank | None, ...] = ("exact", "asymmetric", None)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_id_type = pytest.mark.parametrize("id_type", ID_TYPES)
@@ -67,7 +68,7 @@ def hasher(metric: str = "l2") -> Hasher:
     return LSH(N_BITS, random_state=1).fit(unit(X) if metric == "cosine" else X)
 
 
-def build(kind: str, X: Any, ids: Any = None, **options: Any) -> Index:
+def build(kind: Any, X: Any, ids: Any = None, **options: Any) -> Index:
     """An index of a kind, with the hasher that all share."""
     learnt = hasher("cosine" if options.get("metric") == "cosine" else "l2")
     settings = {"hasher": learnt, "random_state": 0, **KINDS[kind], **options}

@@ -83,7 +83,7 @@ def folder(name: str) -> Path:
     return DATA / f"index-v{version(name)}-{name}"
 
 
-def build(kind: str) -> Index:
+def build(kind: Any) -> Index:
     """An index with all that a folder can hold: segments, removed rows, settings, both ids."""
     X = rows(40)
     if kind in SIGNS:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,7 @@ def check_hashers(folder: Path) -> None:
 
 
 def check_index(folder: Path) -> None:
+    options: Any
     for options in (("auto", "auto"), ("flat", "codes"), ("grouped", "signs"), ("multi", "codes")):
         kind, sketch = options
         path = folder / f"{kind}.dh"

@@ -2,12 +2,17 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import typer
 
 import densehash
-from densehash import cli, demo
+from densehash import cli, demo, progress
+from densehash.cli import commands  # noqa: F401  they add themselves to the app
+from densehash.cli.app import app
 
 COMMANDS = ("compare", "demo", "fetch", "info", "paper")
 
@@ -100,6 +105,48 @@ def test_ctrl_c_is_one_line(
     assert (code, out) == (130, "")
     assert err.startswith("densehash: stopped")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["densehash.errors", "typer", "rich", "densehash.cli.search"])
+def test_ctrl_c_while_it_loads_is_one_line(module: str) -> None:
+    code = f"""
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from densehash.cli import main
+main(["--help"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("densehash: stopped")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_command_can_be_quiet() -> None:
+    names = set()
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        options = [option for one in command.params for option in one.opts]
+        assert options.count("--quiet") == options.count("-q") == 1, name
+        names.add(name)
+    assert {"build", "compare", "search", "verify"} <= names
+
+
+def test_quiet_shows_nothing_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((300, 8)))
+    for how in ([], ["--quiet"], ["-q"], []):
+        ask = ("encode", str(tmp_path / "X.npy"), "-o", str(tmp_path / "codes.npy"))
+        learn = ("fit", str(tmp_path / "X.npy"), "-o", str(tmp_path / "model"), "--force")
+        for arguments in (learn, (*ask, "--hasher", str(tmp_path / "model"))):
+            code, out, err = run(capsys, *arguments, *how)
+            assert code == 0
+            assert out != ""
+            assert (err == "") == bool(how), arguments  # and one that was quiet leaves no trace
 
 
 @pytest.fixture(scope="module")

@@ -243,6 +243,7 @@ def test_more_than_a_block_of_a_mapped_file(
 def test_the_hasher_of_an_index_makes_the_codes_of_the_index(
     capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
 ) -> None:
+    metric: Any
     for metric, rows in (("l2", X), ("cosine", unit(X))):
         index = Index.build(X, hasher=LSH(24, random_state=0), metric=metric)
         index.save(tmp_path / metric)

@@ -20,6 +20,7 @@ from index_cases import hasher, rows
 from row_cases import InChunks
 from typer.testing import CliRunner
 
+from densehash.cli import commands  # noqa: F401  they add themselves to the app
 from densehash.cli.app import app
 from densehash.errors import FileError, InputError
 from densehash.index import Index

@@ -69,7 +69,7 @@ hamming.top_k(pack([[1, 0]]), pack([[1, 1]]), 1)
 
 
 @pytest.mark.parametrize("kind", ["flat", "grouped"])
-def test_a_search_by_signs_needs_numpy_only(tmp_path: Path, kind: str) -> None:
+def test_a_search_by_signs_needs_numpy_only(tmp_path: Path, kind: Any) -> None:
     index = Index.build(X, kind=kind, random_state=0, path=tmp_path / "index")
     np.save(tmp_path / "queries.npy", X[:2])
     code = """

@@ -35,6 +35,7 @@ from sklearn.neighbors import kneighbors_graph
 from soak import SOAK
 
 from densehash import asymmetric
+from densehash.choices import Rerank
 from densehash.hashers import DSH, LSH
 from densehash.index import Hits, Index
 from densehash.truth import nearest
@@ -126,7 +127,7 @@ def test_answers_are_those_of_the_model_wherever_rows_lie(
 @every_kind
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("bits", [1, 13, 64, 256, 300])
-def test_real_numbers_and_codes_of_any_length(kind: str, metric: str, bits: int) -> None:
+def test_real_numbers_and_codes_of_any_length(kind: Any, metric: Any, bits: int) -> None:
     rng = np.random.default_rng(bits)
     X = rng.standard_normal((700, 20)).astype(np.float32) + 1
     X[::7] = X[3]
@@ -149,12 +150,13 @@ def test_real_numbers_and_codes_of_any_length(kind: str, metric: str, bits: int)
 @every_kind
 @every_id_type
 @pytest.mark.parametrize("keep", ["own type", "uint8"])
-def test_ties_are_ordered_by_id(kind: str, id_type: str, keep: str) -> None:
+def test_ties_are_ordered_by_id(kind: Any, id_type: str, keep: str) -> None:
     X = np.repeat(rows(3, seed=2, dtype=KEPT[keep][1]), 40, axis=0)
     ids = names(120, id_type)
     index = build(kind, X, ids)
     for start in range(0, 120, 30):
         index.update(ids[start : start + 9], X[start : start + 9])
+    metric: Any
     for rerank in RERANKS:
         for metric in METRICS if rerank == "exact" else ("l2",):
             found = index.search(X[:1], 40, rerank=rerank, metric=metric, candidates=120)
@@ -166,7 +168,7 @@ def test_ties_are_ordered_by_id(kind: str, id_type: str, keep: str) -> None:
 
 
 @every_kind
-def test_candidates_that_tie_are_chosen_by_id(kind: str) -> None:
+def test_candidates_that_tie_are_chosen_by_id(kind: Any) -> None:
     """All codes are the same: the rows that are re-ranked are those with the smallest ids."""
     X = rows(50, seed=3)
     X = X[np.any(X[0] != X, axis=1)]
@@ -449,7 +451,7 @@ def test_asymmetric_distances() -> None:
 @every_kind
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
-def test_the_graph_is_that_of_scikit_learn(kind: str, mode: str, dtype: Any) -> None:
+def test_the_graph_is_that_of_scikit_learn(kind: str, mode: Any, dtype: Any) -> None:
     X = np.random.default_rng(0).permutation(256)[:180].reshape(60, 3)  # no ties to speak of
     X = (X * [[1, 1, 1]]).astype(dtype)
     learnt = LSH(8, random_state=0).fit(X)
@@ -488,7 +490,7 @@ def test_the_graph_is_in_the_order_of_ids(kind: str, id_type: str, keep: str) ->
     own = index.ids
     where = {name: at for at, name in enumerate(ids)}
     asked = X[[where[name] for name in own.tolist()]]
-    rerank = None if keep == "none" else "exact"
+    rerank: Rerank | None = None if keep == "none" else "exact"
     hits = index.search(asked, 4, rerank=rerank, exclude_self=own, candidates=40, **probes)
     for at, columns in enumerate(graph.indices.reshape(-1, 4)):
         assert own[columns].tolist() == hits.ids[at].tolist()
@@ -541,7 +543,7 @@ def recall_of(index: Index, X: NDArray[Any], asked: NDArray[Any], k: int = 10) -
 @every_kind
 @pytest.mark.parametrize("metric", METRICS)
 def test_tuning_reaches_a_recall(
-    kind: str, metric: str, blobs: NDArray[np.float32], tmp_path: Path
+    kind: Any, metric: Any, blobs: NDArray[np.float32], tmp_path: Path
 ) -> None:
     X, sample, others = blobs[:2400], blobs[2400:2800], blobs[2800:]
     settings: dict[str, Any] = {"flat": {}, "grouped": {"n_groups": 40}, "multi": {}}[kind]

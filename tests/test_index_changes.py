@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from index_cases import (
     KINDS,
+    RERANKS,
     D,
     asked_of,
     build,
@@ -308,7 +309,7 @@ def test_hashers_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         opened = Index.open(tmp_path / "a")
         index.add(X[:20] + 1)
         opened.add(X[:20] + 1)
-    for rerank in ("exact", "asymmetric", None):
+    for rerank in RERANKS:
         asked = X[:9] + 0.5
         assert same(opened.search(asked, 5, rerank=rerank), index.search(asked, 5, rerank=rerank))
     opened.verify()

@@ -150,7 +150,7 @@ def nearest(metric: str, ids: list[Any], of: NDArray[Any]) -> list[list[Any]]:
 
 @every_id_type
 @pytest.mark.parametrize("metric", METRICS)
-def test_every_row_is_compared(metric: str, id_type: str) -> None:
+def test_every_row_is_compared(metric: Any, id_type: str) -> None:
     ids = names(120, id_type)
     index = Index.create(D, metric=metric)
     index.add(X[:70], ids=ids[:70])

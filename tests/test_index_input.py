@@ -220,14 +220,14 @@ def test_graphs_and_pairs_that_are_refused(index: Index) -> None:
     for message, call in (
         ("k must be less than the number of rows, 62", lambda: index.neighbors_graph(62)),
         ("k must be at least 1", lambda: index.neighbors_graph(0)),
-        ("mode must be", lambda: index.neighbors_graph(2, mode="both")),
-        ("rerank must be", lambda: index.neighbors_graph(2, rerank="l2")),
+        ("mode must be", lambda: index.neighbors_graph(2, mode="both")),  # type: ignore[arg-type]
+        ("rerank must be", lambda: index.neighbors_graph(2, rerank="l2")),  # type: ignore[arg-type]
         ("n_threads must be", lambda: index.neighbors_graph(2, n_threads=0)),
         ("candidates must be", lambda: index.neighbors_graph(2, candidates=0)),
         ("radius must be", lambda: index.near_duplicates(0.5)),
         ("radius must be", lambda: index.near_duplicates(-1)),
         ("radius must be", lambda: index.near_duplicates(np.nan, rerank="exact")),
-        ("rerank must be None or 'exact'", lambda: index.near_duplicates(1, rerank="asymmetric")),
+        ("rerank must be None or 'exact'", lambda: index.near_duplicates(1, rerank="asymmetric")),  # type: ignore[arg-type]
         ("n_threads must be", lambda: index.near_duplicates(1, n_threads=-1)),
     ):
         refuses(index, message, call)
@@ -336,6 +336,7 @@ def test_builds_that_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             Index.build(X, **told)
+    kind: Any
     for kind in KINDS:
         for name, (bad, _) in BAD_ROWS.items():
             with pytest.raises((InputError, TypeError)):

@@ -33,7 +33,7 @@ def floats(n: int, seed: int = 0, d: int = 21) -> NDArray[np.float32]:
     return (rng.standard_normal((n, d)) * rng.lognormal(0, 1, (n, 1)) + 0.5).astype(np.float32)
 
 
-def build(kind: str, X: Any, **options: Any) -> Index:
+def build(kind: Any, X: Any, **options: Any) -> Index:
     settings = {"n_bits": 32, "random_state": 0, "keep_vectors": "int8", **KINDS[kind], **options}
     return Index.build(X, sketch="signs", kind=kind, **settings)
 

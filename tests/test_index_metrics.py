@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_cases import METRICS, names, no_fsync
+from index_cases import METRICS, RERANKS, names, no_fsync
 from index_model import true_distances
 from numpy.typing import NDArray
 
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.index import Index
 
@@ -54,7 +55,7 @@ def recall(found: Any, metric: str, of: NDArray[Any] = X) -> float:
 @built_for
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 def test_every_metric_of_every_index_that_keeps_vectors(
-    kept: dict[str, Any], built_for: str
+    kept: dict[str, Any], built_for: Any
 ) -> None:
     index = Index.build(X, metric=built_for, random_state=0, **kept)
     rows = X.astype(np.float16) if kept.get("keep_vectors") == "float16" else X
@@ -71,7 +72,7 @@ def test_every_metric_of_every_index_that_keeps_vectors(
 
 @built_for
 @pytest.mark.parametrize("bare", BARE.values(), ids=BARE)
-def test_what_keeps_no_vectors_goes_by_its_own_metric(bare: dict[str, Any], built_for: str) -> None:
+def test_what_keeps_no_vectors_goes_by_its_own_metric(bare: dict[str, Any], built_for: Any) -> None:
     index = Index.build(X, metric=built_for, random_state=0, **bare)
     found = index.search(Q, K, metric=built_for)
     assert found.ids.tolist() == index.search(Q, K).ids.tolist()
@@ -85,10 +86,10 @@ def test_what_keeps_no_vectors_goes_by_its_own_metric(bare: dict[str, Any], buil
 @pytest.mark.parametrize("id_type", ["int64", "string"])
 @pytest.mark.parametrize("kept", ["signs in groups", "codes in groups"])
 def test_all_that_a_search_can_be_told(
-    kept: str, asked_by: str, id_type: str, tmp_path: Path
+    kept: str, asked_by: Any, id_type: str, tmp_path: Path
 ) -> None:
     """Filters, radii, own ids, removed rows, several segments, on disk: as few lines tell it."""
-    built_for = "cosine" if asked_by == "l2" else "l2"
+    built_for: MetricName = "cosine" if asked_by == "l2" else "l2"
     ids = names(N, id_type)
     index = Index.build(X[:300], ids=ids[:300], metric=built_for, random_state=0, **KEPT[kept])
     with no_fsync():
@@ -122,7 +123,7 @@ def test_codes_that_are_told_how_many_candidates_take_theirs() -> None:
     index = Index.build(X, hasher="itq", n_bits=32, random_state=0)
     told = index.search(Q, K, metric="ip", candidates=K)
     assert np.sort(told.ids).tolist() == np.sort(index.search(Q, K, rerank=None).ids).tolist()
-    for rerank in ("asymmetric", None):
+    for rerank in RERANKS[1:]:
         with pytest.raises(InputError, match="rerank must be 'exact' with metric='ip'"):
             index.search(Q, K, metric="ip", rerank=rerank)
 

@@ -39,7 +39,7 @@ def blobs(n: int, seed: int = 0, d: int = D) -> NDArray[np.float32]:
     return found.astype(np.float32)
 
 
-def build(kind: str, X: Any, **options: Any) -> Index:
+def build(kind: Any, X: Any, **options: Any) -> Index:
     settings = {"n_bits": 32, "random_state": 0, **KINDS[kind], **options}
     return Index.build(X, sketch="signs", kind=kind, keep_vectors=False, **settings)
 

@@ -316,7 +316,7 @@ def test_another_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         index.search(Q, probes=2)
     with pytest.raises(InputError, match="n_groups is for the grouped kind, this one is cloudy"):
-        Index.build(X, kind="cloudy", n_groups=2, hasher=hasher())
+        Index.build(X, kind="cloudy", n_groups=2, hasher=hasher())  # type: ignore[arg-type]
 
 
 # --- one order ----------------------------------------------------------------------------

@@ -111,10 +111,11 @@ class Machine(RuleBasedStateMachine):
 
     def created(self) -> tuple[Index, Model]:
         """An index of no rows, and a model that compares all of them until it learns."""
-        told = {**KINDS[self.kind], "hasher": "lsh", "n_bits": N_BITS, "random_state": 1}
+        told: Any = {**KINDS[self.kind], "hasher": "lsh", "n_bits": N_BITS, "random_state": 1}
         if "n_groups" in told:
             told["n_groups"] = LEARN_AT
-        index = Index.create(D, learn_at=LEARN_AT, kind=self.kind, keep_vectors=self.keep, **told)
+        told |= {"kind": self.kind, "keep_vectors": self.keep}
+        index = Index.create(D, learn_at=LEARN_AT, **told)
         kept = "float32" if self.keep is True else self.keep
         return index, Model(hasher(), vector_type=kept, waits=True)
 

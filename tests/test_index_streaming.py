@@ -371,7 +371,7 @@ def test_killed_at_a_call_of_the_disk(kind: str, server: Server, in_shm: Path) -
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("there", ["nothing", "an index"])
 def test_a_bad_row_in_a_late_piece_is_named(
-    kind: str, metric: str, there: str, tmp_path: Path
+    kind: Any, metric: str, there: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.dh"
     with no_fsync():
@@ -418,7 +418,7 @@ def test_what_is_refused_before_anything_is_made(
         with pytest.raises(InputError, match=message):
             build("flat", never, ids, path=path)
     with pytest.raises(InputError, match="kind must be"):
-        Index.build(rows(20), kind="flut", path=path)
+        Index.build(rows(20), kind="flut", path=path)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="n_bits"):
         Index.build(rows(20), n_bits=-1, path=path)
     with pytest.raises(InputError, match="at least 2 rows"):

@@ -336,7 +336,7 @@ def test_neighbours_are_those_of_scikit_learn() -> None:
         with pytest.raises(InputError, match="too many"):
             ours.kneighbors(asked, k)
     with pytest.raises(InputError, match="mode"):
-        ours.kneighbors_graph(mode="weights")
+        ours.kneighbors_graph(mode="weights")  # type: ignore[arg-type]
 
 
 def test_the_example_of_the_docs() -> None:

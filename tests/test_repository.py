@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from importlib.metadata import requires
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ def numbers(version: str) -> list[int]:
     [
         *("demo", "test", "check", "bench", "sanitize", "wheel", "test-wheel", "test-oldest"),
         *("test-export", "test-integrations", "docs", "docs-links", "figures", "clean"),
+        *("coverage", "mutants"),
     ],
 )
 def test_the_makefile_has_its_targets(target: str) -> None:
@@ -163,3 +165,70 @@ def test_the_example_of_the_evaluation_runs(capsys: pytest.CaptureFixture[str]) 
     exec(example, {})
     by_bits, by_margins = map(float, capsys.readouterr().out.split())
     assert 0.4 < by_bits < by_margins < 1
+
+
+def checks() -> Any:
+    path = ROOT / ".github" / "checks.py"
+    if not path.exists():
+        pytest.skip("the sdist has no workflows")
+    spec = spec_from_file_location("checks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_change_of_the_package_needs_a_line_in_the_changelog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    monkeypatch.chdir(tmp_path)
+    check = checks().changelog
+
+    def commit(*names: str) -> None:
+        for name in names:
+            path = Path(name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(path.read_text() + "more" if path.exists() else "new")
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        for command in (["add", "."], [*who, "commit", "-qm", "more"]):
+            subprocess.run(["git", *command], check=True)
+
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    commit("src/a.py", "docs/a.md", "CHANGELOG.md")
+    base = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert check(base) is None
+    commit("docs/a.md")
+    assert check(base) is None
+    commit("src/a.py")
+    assert "src/a.py" in check(base)
+    commit("CHANGELOG.md")
+    assert check(base) is None
+
+
+def test_the_version_is_the_same_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = checks().release
+    monkeypatch.chdir(ROOT)
+    version = re.findall(r'^version = "(.*)"$', Path("pyproject.toml").read_text("utf-8"), re.M)[0]
+    assert re.search(rf"^version: {version}$", Path("CITATION.cff").read_text("utf-8"), re.M)
+    monkeypatch.chdir(tmp_path)
+    for name, text in (
+        ("pyproject.toml", 'version = "1.2.0"\n'),
+        ("CITATION.cff", "version: 1.2.0\n"),
+        ("CHANGELOG.md", "## [1.2.0] - 2030-01-01\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    assert check("v1.2.0") is None
+    for wrong in ("v1.2", "v1.2.1", "v1x2.0"):
+        assert "pyproject.toml" in check(wrong)
+    for name in ("CITATION.cff", "CHANGELOG.md"):
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text.replace("1.2.0", "1.1.0"))
+        assert name in check("v1.2.0")
+        (tmp_path / name).write_text(text)

@@ -160,7 +160,7 @@ def test_every_type_of_vectors(path: Path, kind: str, dtype: Any) -> None:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["flat", "grouped"])
 @pytest.mark.usefixtures("small_blocks")
-def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: str) -> None:
+def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: Any) -> None:
     X = np.random.default_rng(0).standard_normal((2000, 8))
     told: dict[str, Any] = {"hasher": "dsh", "n_bits": 16, "random_state": 3, "kind": kind}
     chunks = (700, 0, 1300)

@@ -17,6 +17,7 @@ from index_cases import fast_folder, hasher, names, no_fsync, rows
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from densehash.cli import commands  # noqa: F401  they add themselves to the app
 from densehash.cli.app import app
 from densehash.errors import FileError, InputError
 from densehash.index import Index, searching
@@ -129,7 +130,7 @@ def test_every_type_of_vectors(path: Path, dtype: Any) -> None:
 
 @every_kind
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: str) -> None:
+def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: Any) -> None:
     index, X, ids = build(path, kind, metric=metric)
     told = {"kind": kind, "n_bits": 32, "random_state": 0, **KINDS[kind]}
     whole = Index.build(X, ids=ids, metric=metric, **told)

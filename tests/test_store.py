@@ -199,6 +199,19 @@ def test_a_change_without_a_new_state_changes_nothing(tmp_path: Path) -> None:
     assert not store.refresh()
 
 
+def test_the_largest_and_the_smallest_numbers_come_back(tmp_path: Path) -> None:
+    content = {"largest": (1 << 63) - 1, "smallest": -(1 << 63), "tiny": 5e-324}
+    Store.create(tmp_path / "a", content)
+    assert Store.open(tmp_path / "a").content == content
+
+
+def test_the_mark_is_the_checksum_of_the_manifest(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "a", small())
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_bytes())
+    assert store.mark == manifest["sha256"]
+    assert re.fullmatch("[0-9a-f]{64}", store.mark)
+
+
 def test_content_is_a_copy(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "a", small())
     store.content["segments"].clear()
@@ -625,6 +638,7 @@ def test_what_cannot_be_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"x": b"bytes"}, "content.x cannot be stored: it is a bytes"),
         ({"x": [float("nan")]}, "content.x.0 must be finite to be stored, got nan"),
         ({"x": 1 << 63}, "content.x does not fit 64 bits"),
+        ({"x": -(1 << 63) - 1}, "content.x does not fit 64 bits"),
         ({"x": np.zeros(2, complex)}, "an array of complex128 cannot be stored"),
         ({"x": np.zeros(2, object)}, "an array of object cannot be stored"),
         ({"x": np.zeros(2, "U3")}, "an array of <U3 cannot be stored"),

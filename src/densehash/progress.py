@@ -1,33 +1,73 @@
-"""Bars that show how far a long computation has come, on stderr."""
+"""Bars that show how far a long computation has come: on stderr, or in a notebook."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextvars import copy_context
+from html import escape
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-__all__ = ["bar", "shows_bars", "steps"]
+__all__ = ["bar", "in_notebook", "shows_bars", "silenced", "steps"]
 
 _PATIENCE = 1.0
 """Seconds after which a bar appears: what is over by then needs none."""
 
+_EVERY = 0.25  # seconds between two looks at the work
+_LATELY = 30.0  # seconds, whose speed tells how long the rest will take
+
+_one_at_a_time = Lock()  # a bar inside another one is not shown
+_silent = False
+
 
 def shows_bars(verbose: int | None) -> bool:
-    """Whether to show bars; where nothing is said, in a terminal alone.
+    """Whether to show bars; where nothing is said, in a terminal and in a notebook.
 
     Examples
     --------
     >>> shows_bars(1), shows_bars(0)
     (True, False)
     """
+    if _silent:
+        return False
     if verbose is None:
-        return sys.stderr is not None and sys.stderr.isatty()
+        return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
     return verbose > 0
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Show no bar of this process while a ``with`` block runs, whatever anybody asks for.
+
+    Examples
+    --------
+    >>> with silenced():
+    ...     shows_bars(1)
+    False
+    """
+    global _silent  # noqa: PLW0603  work that shows bars may be many calls away
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+def in_notebook() -> bool:
+    """Whether this process computes for a notebook.
+
+    Examples
+    --------
+    >>> in_notebook()
+    False
+    """
+    ipython = sys.modules.get("IPython")  # it is loaded, if there is a notebook
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None  # a terminal of IPython has none
 
 
 @contextmanager
@@ -37,7 +77,7 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
     Parameters
     ----------
     label : what is being done
-    total : how much there is to do, in any unit
+    total : how much there is to do, in any unit; 0 where nobody knows
     shown : whether to show anything at all
 
     Yields
@@ -50,27 +90,12 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
     ...     for _ in range(3):
     ...         advance(1)
     """
-    if not shown:
+    if not shown or _silent:
         yield lambda _: None
         return
-    begun, visible = time.monotonic(), False
-    progress = _progress(auto_refresh=False)
-    task = progress.add_task(label, total=total)
-
-    def advance(amount: int) -> None:
-        nonlocal visible
-        progress.update(task, advance=amount)
-        if not visible and time.monotonic() - begun > _PATIENCE:
-            progress.start()
-            visible = True
-        if visible:
-            progress.refresh()
-
-    try:
-        yield advance
-    finally:
-        if visible:  # or an empty line would be printed
-            progress.stop()
+    work = _Work(label, total, lately=_LATELY)
+    with _watched(work):
+        yield work.advance
 
 
 @contextmanager
@@ -78,6 +103,8 @@ def steps(
     total: float, *, shown: bool
 ) -> Iterator[Callable[[str, float], AbstractContextManager[None]]]:
     """Show how far a list of long and unlike steps has come, with the time left.
+
+    While a step goes on, its name says how much of the time that its cost lets expect is over.
 
     Parameters
     ----------
@@ -94,43 +121,166 @@ def steps(
     ...     with begin("the first", 1.0):
     ...         pass
     """
-    if not shown or total <= 0:
+    if not shown or _silent or total <= 0:
         yield lambda _label, _cost: nullcontext()
         return
     # Steps differ a lot: only the mean over all of them says how long the rest will take.
-    progress = _progress(auto_refresh=True, speed_estimate_period=1e9)
-    task = progress.add_task("", total=total)
+    work = _Work("", total, lately=float("inf"))
+    with _watched(work):
+        yield work.step
+
+
+class _Told(NamedTuple):
+    """What there is to show: a name, the share that is done, if it is known, and times."""
+
+    label: str
+    share: float | None
+    times: str
+
+
+class _Work:
+    """Some work: one thread does it, another one looks at it."""
+
+    def __init__(self, label: str, total: float, *, lately: float) -> None:
+        self.begun = time.monotonic()
+        self._label, self._total, self._lately = label, total, lately
+        self._done = 0.0
+        self._step: tuple[float, float] | None = None  # when it began, and its cost
+        self._past = deque([(self.begun, 0.0)])
+
+    def advance(self, amount: float) -> None:
+        self._done += amount
 
     @contextmanager
-    def begin(label: str, cost: float) -> Iterator[None]:
-        progress.update(task, description=label)
+    def step(self, label: str, cost: float) -> Iterator[None]:
+        self._label, self._step = label, (time.monotonic(), cost)
         yield
-        progress.update(task, advance=cost)
+        self._step = None
+        self._done += cost
 
-    with progress:
-        yield begin
+    def told(self) -> _Told:
+        now = time.monotonic()
+        label, done, step = self._label, self._done, self._step
+        if step is not None:
+            begun, cost = step
+            spent = now - begun
+            if done:
+                expected = (begun - self.begun) * cost / done
+                part = spent / max(expected, 1e-9)
+                label += f": {part:.0%} of its time" if part < 1 else ": longer than expected"
+                done += cost * min(part, 0.99)
+            else:  # nothing to tell it from
+                label += f": {_clock(spent)}"
+        share = min(done / self._total, 1.0) if self._total else None
+        return _Told(label, share, self._times(now, done))
+
+    def _times(self, now: float, done: float) -> str:
+        self._past.append((now, done))
+        while now - self._past[0][0] > self._lately and len(self._past) > 2:
+            self._past.popleft()
+        then, before = self._past[0]
+        left = (self._total - done) * (now - then) / (done - before) if done > before else None
+        if not self._total or left is None:
+            return _clock(now - self.begun)
+        return f"{_clock(max(left, 0.0))} left of {_clock(now - self.begun + max(left, 0.0))}"
 
 
-def _progress(*, auto_refresh: bool, speed_estimate_period: float = 30.0) -> Progress:
-    from rich.console import Console  # noqa: PLC0415  most calls show nothing
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("of"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        auto_refresh=auto_refresh,
-        speed_estimate_period=speed_estimate_period,
-    )
+
+class _Display(Protocol):
+    def show(self, told: _Told) -> None: ...
+    def close(self) -> None: ...
+
+
+@contextmanager
+def _watched(work: _Work) -> Iterator[None]:
+    """Show some work while a ``with`` block does it.
+
+    Another thread looks at it, so that a bar appears, and lives, however seldom the work tells
+    how far it is.
+    """
+    ended = Event()
+
+    def watch() -> None:
+        ended.wait(_PATIENCE)
+        if time.monotonic() - work.begun <= _PATIENCE or not _one_at_a_time.acquire(blocking=False):
+            return
+        display: _Display = _Notebook() if in_notebook() else _Terminal()
+        try:
+            while not ended.is_set():
+                display.show(work.told())
+                ended.wait(_EVERY)
+            display.show(work.told())
+        finally:
+            display.close()
+            _one_at_a_time.release()
+
+    # Of a notebook, the context says which cell the work belongs to.
+    thread = Thread(target=copy_context().run, args=[watch], daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class _Terminal:
+    """A line on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415  most calls show nothing
+        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[percent]}"),
+            TextColumn("{task.fields[times]}"),
+            console=Console(stderr=True),
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("", total=None, percent="", times="")
+        self._progress.start()
+
+    def show(self, told: _Told) -> None:
+        self._progress.update(
+            self._task,
+            description=told.label,
+            total=None if told.share is None else 1.0,
+            completed=told.share or 0.0,
+            percent="" if told.share is None else f"{told.share:>4.0%}",
+            times=told.times,
+            refresh=True,
+        )
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class _Notebook:
+    """A line below a cell, in every kind of notebook: it takes no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import display  # noqa: PLC0415  a notebook has it
+
+        self._display: Callable[..., Any] = display
+        self._handle: Any = None
+
+    def show(self, told: _Told) -> None:
+        known = told.share is not None
+        words = [told.label, *([f"{told.share:.0%}"] if known else []), told.times]
+        value = f' value="{told.share:.3f}"' if known else ""
+        page = f"{escape(told.label)} <progress{value}></progress> {escape(', '.join(words[1:]))}"
+        shown = {"text/plain": ", ".join(words), "text/html": f"<div>{page}</div>"}
+        if self._handle is None:
+            self._handle = self._display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+    def close(self) -> None:
+        pass

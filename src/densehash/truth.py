@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_integer, check_vectors
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
@@ -38,7 +39,7 @@ from densehash.tensors import as_tensor, common_device
 
 __all__ = ["METRICS", "nearest"]
 
-METRICS = ("l2", "cosine", "ip")
+METRICS: tuple[MetricName, ...] = ("l2", "cosine", "ip")
 """What nearest means: least Euclidean distance, least angle, or largest inner product."""
 
 Floats = NDArray[np.floating]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import densehash
+from densehash.cli import INTERRUPTED
 from densehash.errors import DensehashError
+from densehash.progress import silenced
 
-__all__ = ["examples", "main"]
+__all__ = ["examples", "run"]
 
 
 def examples(*commands: str) -> str:
@@ -19,7 +22,40 @@ def examples(*commands: str) -> str:
     return "\n".join(["Examples:", "", *(f"- {command}" for command in commands)])
 
 
+def _be_quiet(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.with_resource(silenced())
+
+
+def _takes_quiet(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Show no progress on stderr.",
+            callback=_be_quiet,
+            expose_value=False,
+        ),
+    ] = False,
+) -> None:
+    """Is never called: its option is that of every command."""
+
+
+class _Commands(TyperGroup):
+    """Commands, each of which can be quiet."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        one = typer.Typer(add_completion=False)
+        one.command()(_takes_quiet)
+        (quiet,) = typer.main.get_command(one).params
+        for command in self.commands.values():
+            command.params.append(quiet)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Learned binary codes for nearest-neighbour search. Results go to stdout, progress to "
     "stderr; a mistake is one line on stderr and exit code 2.",
     epilog=examples(
@@ -35,13 +71,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_INTERRUPTED = 130  # the exit code after Ctrl-C, as shells have it
-
 # The root of typer's complaints about arguments; typer does not export it in every version.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
     try:
         code = app(args=arguments, prog_name="densehash", standalone_mode=False)
@@ -49,10 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(error.format_message())
     except DensehashError as error:
         _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:  # which some versions of typer return
-        sys.stderr.write("densehash: stopped; what was written before is kept\n")
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if code == INTERRUPTED:  # which some versions of typer return
+        raise KeyboardInterrupt
     sys.exit(code)
 
 

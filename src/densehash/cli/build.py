@@ -135,12 +135,13 @@ def _build(
                 "--codes goes with --hasher, --bits, --kind, --groups, --tables, --ids and --seed "
                 "alone: codes have no vectors, and are compared by Hamming distance"
             )
+        chosen: Any = kind  # which the index checks
         index = Index.from_codes(
             opened,
             ids=names,
             hasher=None if hasher == "auto" else _hasher_in(hasher),
             n_bits=bits,
-            kind=kind,
+            kind=chosen,
             n_groups=groups,
             n_tables=tables,
             random_state=seed,

@@ -11,6 +11,7 @@ import typer
 
 from densehash import distributed
 from densehash.errors import InputError
+from densehash.progress import shows_bars
 
 __all__ = ["Workers", "workers"]
 
@@ -50,4 +51,4 @@ def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[Worker
         return
     # Dask prints its bars to stdout, which is for results.
     with there as client, redirect_stdout(sys.stderr):
-        yield Workers(sum(client.nthreads().values()), int(sys.stderr.isatty()))
+        yield Workers(sum(client.nthreads().values()), int(shows_bars(None)))

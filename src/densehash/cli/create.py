@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,16 +71,13 @@ def _create(
 
     kept = vectors_kept(keep_vectors)
     check_folder_place(index, INDEX, force=force)
-    at = {} if learn_at is None else {"learn_at": learn_at}
+    words: Any = {"metric": metric, "sketch": sketch, "kind": kind, "keep_vectors": kept}
+    words |= {} if learn_at is None else {"learn_at": learn_at}
     made = Index.create(
         dim,
-        metric=metric,
-        **at,
-        sketch=sketch,
+        **words,
         hasher=hasher,
         n_bits=bits,
-        kind=kind,
-        keep_vectors=kept,
         n_groups=groups,
         groups_a_row=groups_a_row,
         n_tables=tables,

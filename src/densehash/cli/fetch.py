@@ -13,6 +13,7 @@ import typer
 
 from densehash.cli.app import app, examples
 from densehash.errors import FileError
+from densehash.progress import shows_bars
 
 if TYPE_CHECKING:
     from densehash.datasets import catalog
@@ -43,7 +44,7 @@ def _fetch(
         typer.echo(json.dumps(sets, indent=2) if as_json else "\n".join(map(_line, sets)))
         return
     fetched = catalog.fetch(name, to=to, verbose=True)
-    if not fetched.downloaded:
+    if not fetched.downloaded and shows_bars(1):
         typer.echo(f"{fetched.name} is already there", err=True)
     if not as_json:
         typer.echo(str(fetched.folder))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,7 +52,8 @@ def _tune(
 
     opened = Index.open(index)
     Q = open_vectors(queries, key=key)
-    found = opened.tune(Q, recall=recall, k=k, metric=metric, n_threads=threads, verbose=1)
+    asked: Any = {"metric": metric, "n_threads": threads}  # words are checked by the index
+    found = opened.tune(Q, recall=recall, k=k, verbose=1, **asked)
     if as_json:
         measured = [setting._asdict() for setting in found.measured]
         typer.echo(json.dumps({**found._asdict(), "measured": measured}, indent=2))

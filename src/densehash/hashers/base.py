@@ -172,6 +172,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         rows.for_each(write, width=self._width(), label="hashing")
         return codes
 
+    if TYPE_CHECKING:  # scikit-learn has it, without types
+
+        @overload
+        def fit_transform(self, X: VectorsLike, y: object = None) -> NDArray[np.uint8]: ...
+        @overload
+        def fit_transform(self, X: DaskCollection, y: object = None) -> Any: ...
+        def fit_transform(self, X: Any, y: object = None) -> Any: ...  # noqa: D102
+
     def transform_blocks(
         self, X: VectorsLike
     ) -> Generator[tuple[int, NDArray[np.uint8]], None, None]:

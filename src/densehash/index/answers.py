@@ -23,6 +23,7 @@ from densehash.index.scaling import scaled
 from densehash.index.searching import named, nearest
 from densehash.index.segment import Segment
 from densehash.index.state import State
+from densehash.notebook import table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,8 @@ __all__ = [
 _BATCH = 2**24  # numbers that all queries of a batch have together
 _MANY = 2**12  # rows of each query at a time, where every row is compared
 _FIRST = 100  # rows that are looked for at first, where nothing else is said
+_SHOWN = 30  # rows that a notebook shows, and a few more of the last query
+_PRINTED = 100  # numbers of an array that are printed, all of them
 _WIDER = 4  # times as many candidates, where all of them lay within the radius
 
 
@@ -233,6 +236,29 @@ class Hits(_Hits, FoundRows):
     searched: State | None = None  # the index as it was, where it has a payload
     read: pa.Table | None = None  # the payload, of hits that have travelled
 
+    def __repr__(self) -> str:
+        return _in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        k = max(self.ids.shape[-1], 1)
+        some = self
+        if self.ids.ndim == 2:
+            n_shown = -(-_SHOWN // k)
+            some = Hits(self.ids[:n_shown], self.distances[:n_shown])
+            some.searched = self.searched
+            some.read = None if self.read is None else self.read.slice(0, some.ids.size)
+        found = [
+            {"query": query, "rank": rank, **one}
+            for query, ones in enumerate(some.to_dicts())
+            for rank, one in enumerate(ones[:_SHOWN], start=1)
+        ]
+        of = f"of {len(self.ids):,} queries" if self.ids.ndim == 2 else "of one query"
+        names = list(found[0]) if found else ["query", "rank", "id", "distance"]
+        caption = f"Hits: {k} neighbours {of}"
+        caption += f", the first {len(found)} rows" * (len(found) < self.ids.size)
+        return table(names, [list(one.values()) for one in found], caption=caption)
+
     def __copy__(self) -> Hits:
         hits = Hits(*self)
         hits.__dict__.update(self.__dict__)
@@ -305,6 +331,24 @@ class Ranges(NamedTuple):
     limits: NDArray[np.int64]
     ids: NDArray[Any]
     distances: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return _in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        queries = np.repeat(np.arange(len(self.limits) - 1), np.diff(self.limits))
+        ids, distances = self.ids[:_SHOWN], self.distances[:_SHOWN]
+        rows = list(zip(queries.tolist(), ids.tolist(), distances.tolist(), strict=False))
+        caption = f"Ranges: {len(self.ids):,} neighbours of {len(self.limits) - 1:,} queries"
+        caption += f", the first {len(rows)} rows" * (len(rows) < len(self.ids))
+        return table(["query", "id", "distance"], rows, caption=caption)
+
+
+def _in_short(found: Hits | Ranges) -> str:
+    with np.printoptions(threshold=_PRINTED):
+        parts = (f"{name}={part!r}" for name, part in zip(found._fields, found, strict=True))
+        return f"{type(found).__name__}({', '.join(parts)})"
 
 
 def plain_hits(

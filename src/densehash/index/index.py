@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike, check_choice, check_threads
+from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
 from densehash.columns import column_of, parts_of_frame
 from densehash.errors import FileError, InputError
 from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
@@ -59,6 +60,7 @@ from densehash.index.state import (
 )
 from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
+from densehash.notebook import table
 from densehash.progress import shows_bars
 from densehash.source import Source
 from densehash.store import Store, lets_go
@@ -98,7 +100,16 @@ class Index:
     array([[   0, 1365]])
     """
 
-    def __init__(self, state: State, store: Store | None = None) -> None:
+    def __init__(
+        self, state: State | None = None, store: Store | None = None, **other: object
+    ) -> None:
+        # Other libraries are called like this: Index(384), Index(ndim=384), Index("l2", 384).
+        if not isinstance(state, State) or other:
+            raise InputError(
+                "an index is made by Index.build(X) of rows, by Index.open(path) of a folder that "
+                "was saved, or by Index.create(384) for rows of 384 features that come later; "
+                "Index(...) is not called by itself"
+            )
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
         self._lock = new_lock()
@@ -114,12 +125,12 @@ class Index:
         ids: ArrayLike | str | None = None,
         column: str | None = None,
         payload: Any = None,
-        sketch: str = "auto",
+        sketch: SketchName = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
-        kind: str = "auto",
-        metric: str = "l2",
-        keep_vectors: bool | str = True,
+        kind: KindName = "auto",
+        metric: MetricName = "l2",
+        keep_vectors: bool | VectorType = True,
         n_groups: int | None = None,
         groups_a_row: int | None = None,
         n_tables: int | None = None,
@@ -227,13 +238,13 @@ class Index:
         cls,
         d: int,
         *,
-        metric: str = "l2",
+        metric: MetricName = "l2",
         learn_at: int = LEARN_AT,
-        sketch: str = "auto",
+        sketch: SketchName = "auto",
         hasher: str = "auto",
         n_bits: int | None = None,
-        kind: str = "auto",
-        keep_vectors: bool | str = True,
+        kind: KindName = "auto",
+        keep_vectors: bool | VectorType = True,
         n_groups: int | None = None,
         groups_a_row: int | None = None,
         n_tables: int | None = None,
@@ -304,7 +315,7 @@ class Index:
         ids: ArrayLike | None = None,
         hasher: Hasher | None = None,
         n_bits: int | None = None,
-        kind: str = "auto",
+        kind: KindName = "auto",
         n_groups: int | None = None,
         n_tables: int | None = None,
         random_state: int | RandomState | None = None,
@@ -473,6 +484,15 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({self._state.in_words(self._state.n_live)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: counts and sizes."""
+        rows = [
+            (name.replace("_", " "), _in_words(value))
+            for name, value in self.info().items()
+            if value is not None
+        ]
+        return table([], rows, caption=repr(self))
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -754,8 +774,8 @@ class Index:
         *,
         radius: float,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -771,8 +791,8 @@ class Index:
         *,
         radius: None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -788,8 +808,8 @@ class Index:
         *,
         radius: float | None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -804,8 +824,8 @@ class Index:
         *,
         radius: float | None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -936,9 +956,9 @@ class Index:
         self,
         k: int = USUAL_K,
         *,
-        mode: str = "connectivity",
+        mode: GraphMode = "connectivity",
         candidates: int | None = None,
-        rerank: str | None = "auto",
+        rerank: Rerank | None = "auto",
         probes: int | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
@@ -1006,7 +1026,7 @@ class Index:
         self,
         radius: float,
         *,
-        rerank: str | None = None,
+        rerank: Literal["auto", "exact"] | None = None,
         candidates: int | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
@@ -1062,7 +1082,7 @@ class Index:
         *,
         recall: float = 0.95,
         k: int = USUAL_K,
-        metric: str | None = None,
+        metric: MetricName | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
     ) -> Tuning:
@@ -1227,6 +1247,16 @@ class Index:
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:

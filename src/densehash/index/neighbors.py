@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.random import RandomState
@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from densehash.checks import check_choice, check_integer, check_vectors
+from densehash.choices import GraphMode, KindName, SketchName
 from densehash.errors import InputError
 from densehash.hashers import Hasher
 from densehash.index.index import Index
@@ -69,13 +70,13 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def __init__(
         self,
         *,
-        mode: str = "distance",
+        mode: GraphMode = "distance",
         n_neighbors: int = 5,
-        metric: str = "l2",
-        sketch: str = "auto",
+        metric: Literal["l2", "cosine"] = "l2",
+        sketch: SketchName = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
-        kind: str = "auto",
+        kind: KindName = "auto",
         candidates: int | None = None,
         probes: int | None = None,
         n_threads: int | None = None,
@@ -202,7 +203,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self,
         X: ArrayLike | None = None,
         n_neighbors: int | None = None,
-        mode: str = "connectivity",
+        mode: GraphMode = "connectivity",
     ) -> csr_matrix:
         """The same as a sparse graph.
 

@@ -21,6 +21,7 @@ from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.calibration import SURE
 from densehash.index.state import Settings, State
+from densehash.notebook import curve, table
 from densehash.progress import steps
 from densehash.truth import nearest
 
@@ -73,6 +74,22 @@ class Tuning(NamedTuple):
     recall: float
     queries_per_second: float
     measured: tuple[Setting, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"Tuning(candidates={self.candidates}, probes={self.probes}, recall={self.recall:.3f}, "
+            f"queries_per_second={self.queries_per_second:.0f}; {len(self.measured)} measured)"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: all that was measured, as a table and a curve."""
+        caption = f"Tuning: a recall of {self.recall:.3f}, {self.queries_per_second:,.0f} queries/s"
+        shown = table(Setting._fields, self.measured, caption=caption)
+        points = [(one.recall, one.queries_per_second) for one in self.measured]
+        if len(set(points)) < 2:
+            return shown
+        chosen = (self.recall, self.queries_per_second)
+        return shown + curve(points, chosen=chosen, x="recall", y="queries a second")
 
 
 def tune(

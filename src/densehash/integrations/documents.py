@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import check_choice
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.index import Index
 from densehash.index.columns import NUMBERS, Columns, arrow, check_columns, kind_of, schema_of
@@ -82,7 +83,7 @@ class Documents:
         self,
         *,
         path: str | os.PathLike[str] | None = None,
-        metric: str | None = None,
+        metric: MetricName | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         arrow()  # said now rather than when the first documents come
@@ -130,7 +131,9 @@ class Documents:
             table = _table(columns, ids, texts, metadata)
             index = self.index
             if index is None:
-                index = Index.create(rows.shape[-1], metric=self.metric, path=self._path)
+                index = Index.create(
+                    rows.shape[-1], metric=self._metric or "cosine", path=self._path
+                )
             index.upsert(ids, rows, payload=table)
             self.index = index
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike
 
+from densehash.choices import MetricName
 from densehash.errors import InputError, MissingExtraError
 from densehash.integrations.documents import Document as Found
 from densehash.integrations.documents import Documents
@@ -68,7 +69,7 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         embedding: Embeddings,
         *,
         path: str | os.PathLike[str] | None = None,
-        metric: str | None = None,
+        metric: MetricName | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         self._embedding = embedding

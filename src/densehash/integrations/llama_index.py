@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from densehash.choices import MetricName
 from densehash.errors import InputError, MissingExtraError
 from densehash.integrations.documents import Document, Documents
 
@@ -83,7 +84,7 @@ class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of
         self,
         *,
         path: str | os.PathLike[str] | None = None,
-        metric: str | None = None,
+        metric: MetricName | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()

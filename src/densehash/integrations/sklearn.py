@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.random import RandomState
 from sklearn.base import BaseEstimator, clone
@@ -50,7 +50,7 @@ class Retriever(BaseEstimator):  # type: ignore[misc]
         vectorizer: Any,
         *,
         n_neighbors: int = 5,
-        metric: str = "cosine",
+        metric: Literal["l2", "cosine"] = "cosine",
         random_state: int | RandomState | None = None,
     ) -> None:
         self.vectorizer = vectorizer
