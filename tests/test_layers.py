@@ -33,7 +33,7 @@ ROOMS = {
         *("bits", "checks", "columns", "errors", "kmeans", "parallel", "progress", "rows"),
         *("source", "store"),
     },
-    "gpu": set(),
+    "gpu": {"locks"},
     "truth": {
         *(
             "checks",

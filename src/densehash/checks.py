@@ -106,7 +106,7 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
     densehash.errors.InputError: codes must be a uint8 array of packed bits, got dtype float64
     """
     array = as_array(codes, name)
-    check_code_form(array.dtype.name, array.shape, name)
+    check_code_form(str(array.dtype), array.shape, name)
     return np.ascontiguousarray(array)
 
 

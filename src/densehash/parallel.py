@@ -37,15 +37,18 @@ class _Held:
 
 @cache
 def _libraries() -> tuple[Any, ...]:
-    """What numpy and scipy have brought when this is first asked for.
+    """What numpy and scipy have brought, or all there is where they share one of the system.
 
-    What comes later, say with faiss, is not computed with here, and left alone.
+    What others have brought, faiss or torch, is not computed with here, and left alone.
     """
     # Here, since searches do without. scipy's BLAS must be there before the libraries are listed.
-    import scipy.linalg  # noqa: F401, PLC0415
+    import scipy.linalg  # noqa: PLC0415
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415
 
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    packages = (np.__path__[0], scipy.__path__[0])
+    own = [library for library in found if library.filepath.startswith(packages)]
+    return tuple(own or found)
 
 
 def _counts() -> tuple[int, ...]:

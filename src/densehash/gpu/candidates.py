@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from densehash.gpu.products import TILE, Room, append, padded
+from densehash.locks import cached_property
 
 __all__ = ["Candidates", "Problem", "blocks_of_queries", "candidates"]
 

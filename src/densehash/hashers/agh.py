@@ -6,7 +6,7 @@ W. Liu, J. Wang, S. Kumar, S.-F. Chang, Hashing with graphs, ICML 2011.
 from __future__ import annotations
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -77,6 +77,14 @@ class AGH(Hasher):
     (1797, 4)
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        "sigma_": "float",
+        "anchors_": "k d",
+        "n_nearest_": "int k",
+        "eigenvalues_": "e",
+        "projection_": "k e",
+        "second_thresholds_": "? 2 e",
+    }
     anchors_: NDArray[np.float64]
     n_nearest_: int
     sigma_: float

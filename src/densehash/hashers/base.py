@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 from numpy.random import RandomState
@@ -44,8 +44,8 @@ _SMALL_PRODUCT = 1 << 18
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """What all hashers share: ``fit``, ``project``, ``transform``.
 
-    A method derives from this class, stores its arguments in ``__init__``, and writes ``_learn``
-    and ``_margins``.
+    A method derives from this class, stores its arguments in ``__init__``, says in ``learnt`` what
+    it learns, and writes ``_learn`` and ``_margins``.
 
     Attributes
     ----------
@@ -53,6 +53,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     n_features_in_ : how many features rows have
     uses_float64_ : whether rows lie so far from zero, or are so small, that float32 would blur
         their differences; they are computed with in float64 then, whatever their type
+    """
+
+    learnt: ClassVar[dict[str, str]]
+    """What is learnt, by which files are written, read and checked.
+
+    Of a number: its type; ``int k`` goes from 1 to k. Of an array: its type, float64 unless said
+    otherwise, and its shape in letters: L bits, d features, others as they come but equal in all
+    arrays. None is zero, except where it has a star: every length stands in an array with numbers,
+    so that a file cannot make a hasher of what it does not hold. ``<k`` are positions, int64, from
+    0 to k - 1. What begins with ``?`` may be missing; ``hasher`` is a hasher inside.
     """
 
     n_bits: int
@@ -356,6 +366,8 @@ class LinearHasher(Hasher):
     planes_ : float64 array of shape (n_bits, d)
     thresholds_ : float64 array of shape (n_bits,)
     """
+
+    learnt: ClassVar[dict[str, str]] = {"planes_": "L d", "thresholds_": "L"}
 
     planes_: NDArray[np.float64]
     thresholds_: NDArray[np.float64]

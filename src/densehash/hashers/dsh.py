@@ -6,7 +6,7 @@ IEEE Transactions on Cybernetics 44(8), 2014. Equations and steps are those of t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
@@ -68,6 +68,15 @@ class DSH(LinearHasher):
     ((1797, 8), (96, 64))
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        **LinearHasher.learnt,
+        "centers_": "k d",
+        "weights_": "k",
+        "inertia_": "p",
+        "n_candidates_": "int",
+        "pairs_": "<k L 2",
+        "entropies_": "L",
+    }
     centers_: NDArray[np.float64]
     weights_: NDArray[np.float64]
     inertia_: NDArray[np.float64]

@@ -6,6 +6,8 @@ CVPR 2011.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.linalg
 from numpy.random import RandomState
@@ -56,6 +58,12 @@ class ITQ(LinearHasher):
     (1797, 4)
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        **LinearHasher.learnt,
+        "mean_": "d",
+        "directions_": "c d",
+        "rotation_": "c L",
+    }
     mean_: NDArray[np.float64]
     directions_: NDArray[np.float64]
     rotation_: NDArray[np.float64]

@@ -6,6 +6,7 @@ B. Kulis, K. Grauman, Kernelized locality-sensitive hashing for scalable image s
 from __future__ import annotations
 
 import operator
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -56,6 +57,12 @@ class KLSH(Hasher):
     (1797, 8)
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        "t_": "float",
+        "landmarks_": "p d",
+        "subsets_": "<p L s",
+        "weights_": "p L",
+    }
     landmarks_: NDArray[np.float64]
     t_: float
     subsets_: NDArray[np.int64]

@@ -7,6 +7,8 @@ FOCS 2006.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -41,6 +43,7 @@ class LSH(LinearHasher):
     (1797, 8)
     """
 
+    learnt: ClassVar[dict[str, str]] = {**LinearHasher.learnt, "mean_": "d"}
     mean_: NDArray[np.float64]
 
     def __init__(

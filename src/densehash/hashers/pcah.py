@@ -5,6 +5,8 @@ X.-J. Wang, L. Zhang, F. Jing, W.-Y. Ma, AnnoSearch: image auto-annotation by se
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -40,6 +42,7 @@ class PCAH(LinearHasher):
     (1797, 4)
     """
 
+    learnt: ClassVar[dict[str, str]] = {**LinearHasher.learnt, "mean_": "d", "variances_": "L"}
     mean_: NDArray[np.float64]
     variances_: NDArray[np.float64]
 

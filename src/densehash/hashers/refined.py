@@ -13,7 +13,7 @@ from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -115,6 +115,12 @@ class Refined(LinearHasher):
     True
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        **LinearHasher.learnt,
+        "hasher_": "hasher",
+        "losses_": "n*",
+        "n_steps_": "int",
+    }
     hasher_: LinearHasher
     losses_: NDArray[np.float64]
     n_steps_: int

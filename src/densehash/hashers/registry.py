@@ -27,29 +27,19 @@ HASHERS: dict[str, type[Hasher]] = {
 }
 """The classes, by the names that files give them."""
 
-# From bits of a code to linear hashers, which can be refined.
-_LINEAR: dict[str, Callable[[int], LinearHasher]] = {
-    "LSH": LSH,
-    "PCAH": PCAH,
-    "DSH": DSH,
-    "DSH contrast": partial(DSH, select="contrast"),
-    "ITQ": ITQ,
-}
-
-_MAKERS: dict[str, Callable[[int], Hasher]] = {
-    "LSH": LSH,
-    "KLSH": KLSH,
-    "SIKH": SIKH,
-    "PCAH": PCAH,
-    "SpH": SpH,
-    "AGH": AGH,
-    "DSH": DSH,
-    "DSH contrast": _LINEAR["DSH contrast"],
-    "ITQ": ITQ,
+# From bits of a code to hashers.
+_MAKERS: dict[str, Callable[[int], Hasher]] = {}
+for _name, _kind in HASHERS.items():
+    if _kind is not Refined:
+        _MAKERS[_name] = _kind
+    if _kind is DSH:
+        _MAKERS["DSH contrast"] = partial(DSH, select="contrast")
+_LINEAR = [name for name in _MAKERS if issubclass(HASHERS[name.split()[0]], LinearHasher)]
+_MAKERS |= {
     "Refined": lambda n_bits: Refined(DSH(n_bits)),
     **{
-        f"Refined({name})": lambda n_bits, make=make: Refined(make(n_bits))  # type: ignore[misc]
-        for name, make in _LINEAR.items()
+        f"Refined({name})": lambda n_bits, make=_MAKERS[name]: Refined(make(n_bits))  # type: ignore[misc]
+        for name in _LINEAR
     },
 }
 

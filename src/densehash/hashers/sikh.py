@@ -5,6 +5,8 @@ M. Raginsky, S. Lazebnik, Locality-sensitive binary codes from shift-invariant k
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -60,6 +62,13 @@ class SIKH(Hasher):
     (1797, 8)
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        "gamma_": "float",
+        "mean_": "d",
+        "frequencies_": "L d",
+        "phases_": "L",
+        "offsets_": "L",
+    }
     gamma_: float
     mean_: NDArray[np.float64]
     frequencies_: NDArray[np.float64]

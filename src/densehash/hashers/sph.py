@@ -5,6 +5,8 @@ Y. Weiss, A. Torralba, R. Fergus, Spectral hashing, NIPS 2008.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
@@ -43,6 +45,13 @@ class SpH(Hasher):
     (1797, 4)
     """
 
+    learnt: ClassVar[dict[str, str]] = {
+        "directions_": "c d",
+        "lower_": "c",
+        "upper_": "c",
+        "mode_directions_": "<c L",
+        "modes_": "int64 L",
+    }
     directions_: NDArray[np.float64]
     lower_: NDArray[np.float64]
     upper_: NDArray[np.float64]

@@ -1,7 +1,7 @@
 """A fitted hasher as plain data: words and numbers for a JSON file, and arrays beside it.
 
-A hasher is rebuilt through the registry, and every attribute is checked against the list here, so
-a file can name nothing else and bring nothing else.
+A hasher is rebuilt through the registry, and every attribute is checked against what its class says
+that it learns, so a file can name nothing else and bring nothing else.
 """
 
 from __future__ import annotations
@@ -26,53 +26,9 @@ __all__ = ["HasherState", "hasher_of", "state_of"]
 _DEEPEST = 8  # hashers inside hashers
 _MOST_FEATURES = 1 << 31
 
-# What hashers learn. Of a number: its type; `int k` goes from 1 to k. Of an array: its type,
-# float64 unless said otherwise, and its shape in letters: L bits, d features, others as they come
-# but equal in all arrays. None is zero, except where it has a star: every length stands in an array
-# with numbers, so that a file cannot make a hasher of what it does not hold. `<k` are positions,
-# int64, from 0 to k − 1.
+# What every hasher learns, in the words of `Hasher.learnt`.
 _COMMON = {"n_bits_": "int", "n_features_in_": "int", "uses_float64_": "bool"}
-_LINEAR = {"planes_": "L d", "thresholds_": "L"}
-_LEARNT: dict[str, dict[str, str]] = {
-    "LSH": {**_LINEAR, "mean_": "d"},
-    "KLSH": {"t_": "float", "landmarks_": "p d", "subsets_": "<p L s", "weights_": "p L"},
-    "SIKH": {
-        "gamma_": "float",
-        "mean_": "d",
-        "frequencies_": "L d",
-        "phases_": "L",
-        "offsets_": "L",
-    },
-    "PCAH": {**_LINEAR, "mean_": "d", "variances_": "L"},
-    "SpH": {
-        "directions_": "c d",
-        "lower_": "c",
-        "upper_": "c",
-        "mode_directions_": "<c L",
-        "modes_": "int64 L",
-    },
-    "AGH": {
-        "sigma_": "float",
-        "anchors_": "k d",
-        "n_nearest_": "int k",
-        "eigenvalues_": "e",
-        "projection_": "k e",
-        "second_thresholds_": "2 e",
-    },
-    "DSH": {
-        **_LINEAR,
-        "centers_": "k d",
-        "weights_": "k",
-        "inertia_": "p",
-        "n_candidates_": "int",
-        "pairs_": "<k L 2",
-        "entropies_": "L",
-    },
-    "ITQ": {**_LINEAR, "mean_": "d", "directions_": "c d", "rotation_": "c L"},
-    "Refined": {**_LINEAR, "hasher_": "hasher", "losses_": "n*", "n_steps_": "int"},
-}
 _NAMES = "feature_names_in_"
-_OPTIONAL = {_NAMES, "second_thresholds_"}
 
 
 class HasherState(NamedTuple):
@@ -299,16 +255,16 @@ def _read_learnt(
 ) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _wrong(f"{prefix}learnt", "an object", found)
-    known = {**_COMMON, **_LEARNT[name]}
+    known = {**_COMMON, **HASHERS[name].learnt}
     read: dict[str, Any] = {}
     sizes: dict[str, int] = {}
-    for key, form in known.items():
-        where = f"{prefix}{key}"
+    for key, said in known.items():
+        where, form = f"{prefix}{key}", said.removeprefix("? ")
         if key in found:
             read[key] = _read_value(found[key], arrays, where, form, sizes)
         elif where in arrays and form.split()[0] not in ("bool", "float", "hasher", "int"):
             read[key] = _read_array(arrays.pop(where), where, form, sizes)
-        elif key not in _OPTIONAL:
+        elif form == said:
             raise FileError(f"a hasher has no {where}")
         if key == "n_bits_" and not 1 <= read[key] <= MAX_BITS:
             raise _wrong(where, f"an integer from 1 to {MAX_BITS}", read[key])
