@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 
-__all__ = ["as_plain", "column_of", "is_frame", "is_tensor", "parts_of_frame"]
+__all__ = ["as_plain", "column_of", "is_frame", "is_tensor", "on_gpu", "parts_of_frame"]
 
 _MOST_LISTED = 20
 _FRAMES = (
@@ -68,6 +68,17 @@ def is_tensor(X: Any) -> bool:
     """
     torch = sys.modules.get("torch")  # where there is a tensor, it has been imported
     return torch is not None and isinstance(X, torch.Tensor)
+
+
+def on_gpu(X: Any) -> bool:
+    """Whether this is a tensor on a CUDA device.
+
+    Examples
+    --------
+    >>> on_gpu([1.0])
+    False
+    """
+    return is_tensor(X) and X.device.type == "cuda"
 
 
 def is_frame(X: Any) -> bool:

@@ -11,18 +11,7 @@ from typing import Any
 from densehash.columns import is_tensor
 from densehash.errors import InputError
 
-__all__ = ["as_tensor", "common_device", "dtype_name", "on_gpu", "plain_tensor"]
-
-
-def on_gpu(X: Any) -> bool:
-    """Whether this is a tensor on a CUDA device.
-
-    Examples
-    --------
-    >>> on_gpu([1.0])
-    False
-    """
-    return is_tensor(X) and X.device.type == "cuda"
+__all__ = ["as_tensor", "common_device", "dtype_name", "plain_tensor"]
 
 
 def common_device(**tensors: Any) -> Any:

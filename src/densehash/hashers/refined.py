@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from densehash.checks import check_integer, check_positive
-from densehash.columns import is_tensor
+from densehash.columns import is_tensor, on_gpu
 from densehash.errors import InputError
 from densehash.hashers.base import LinearHasher
 from densehash.hashers.moments import principal_directions
@@ -38,7 +38,6 @@ from densehash.rows.numerics import (
     like,
     module_of,
     nth_smallest,
-    on_cuda,
     recorded,
     take_rows,
     to_host,
@@ -312,7 +311,7 @@ class _Adam:
         # Rounded here: numbers of Python would be rounded by torch, and not by older numpys.
         scalars = float(np.float32(rate)), float(np.float32(memory))
         step = partial(_step, n_cells=draw.n_cells)
-        if not on_cuda(rows):
+        if not on_gpu(rows):
             step(self.planes, mean, square, rows, draw.cells, *scalars)
             return
         if self._replay is None:

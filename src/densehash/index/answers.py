@@ -245,9 +245,7 @@ class Hits(_Hits, FoundRows):
         some = self
         if self.ids.ndim == 2:
             n_shown = -(-_SHOWN // k)
-            some = Hits(self.ids[:n_shown], self.distances[:n_shown])
-            some.searched = self.searched
-            some.read = None if self.read is None else self.read.slice(0, some.ids.size)
+            some = self._of_first_queries(self.ids[:n_shown], self.distances[:n_shown])
         found = [
             {"query": query, "rank": rank, **one}
             for query, ones in enumerate(some.to_dicts())
@@ -276,10 +274,15 @@ class Hits(_Hits, FoundRows):
     @property
     def first(self) -> Hits:
         """Those of the first query alone, without its axis."""
-        hits = Hits(self.ids[0], self.distances[0])
+        hits = self._of_first_queries(self.ids[0], self.distances[0])
         hits.looked_at = None if self.looked_at is None else self.looked_at[0]
+        return hits
+
+    def _of_first_queries(self, ids: NDArray[Any], distances: NDArray[Any]) -> Hits:
+        """Hits of the first queries, with their payload."""
+        hits = Hits(ids, distances)
         hits.searched = self.searched
-        hits.read = None if self.read is None else self.read.slice(0, self.ids.shape[-1])
+        hits.read = None if self.read is None else self.read.slice(0, ids.size)
         return hits
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import check_chance, check_choice, check_integer, check_vectors
-from densehash.columns import is_tensor
+from densehash.columns import is_tensor, on_gpu
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
@@ -34,7 +34,6 @@ from densehash.rows.mapped import unmapped
 from densehash.rows.numerics import to_host
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
-from densehash.tensors import on_gpu
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher

@@ -620,7 +620,7 @@ class Index:
         given = None if ids is None else self._check_ids(ids)
         if given is not None:
             check_new(given, len(vectors))
-        beside = self._needed_payload(payload, len(vectors))
+        beside = self._check_payload(payload, len(vectors))
         first = 0
 
         def with_new(state: State, place: Place) -> State:
@@ -686,7 +686,7 @@ class Index:
         wanted = self._check_ids(ids)
         vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
-        beside = self._check_payload(payload, len(vectors))
+        beside = self._check_payload(payload, len(vectors), needed=False)
 
         def replaced(state: State, place: Place) -> State:
             where, _ = locate(state, wanted)
@@ -738,7 +738,7 @@ class Index:
         wanted = self._check_ids(ids)
         vectors = rows_for(self._state, X)
         check_new(wanted, len(vectors))
-        beside = self._needed_payload(payload, len(vectors))
+        beside = self._check_payload(payload, len(vectors))
         n_updated = 0
 
         def merged(state: State, place: Place) -> State:
@@ -1233,17 +1233,14 @@ class Index:
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
 
-    def _needed_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
-        if not self._state.is_open:
-            check_given(payload, self._state.payload)
-        return self._check_payload(payload, n_rows)
-
-    def _check_payload(self, payload: Any, n_rows: int) -> PayloadRows | None:
-        if not self._state.is_open:
-            check_given(payload, self._state.payload, needed=False)
-        if payload is None:
-            return None
-        return payload_rows(payload, n_rows, None if self._state.is_open else self._state.payload)
+    def _check_payload(
+        self, payload: Any, n_rows: int, *, needed: bool = True
+    ) -> PayloadRows | None:
+        columns = None
+        if not self._state.is_open:  # or the first rows decide
+            columns = self._state.payload
+            check_given(payload, columns, needed=needed)
+        return None if payload is None else payload_rows(payload, n_rows, columns)
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)

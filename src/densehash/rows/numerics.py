@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.columns import is_tensor
+from densehash.columns import is_tensor, on_gpu
 
 # A block; a tensor of torch, too, which type checkers may not know.
 Floats: TypeAlias = NDArray[np.floating]
@@ -35,7 +35,6 @@ __all__ = [
     "nearest",
     "nth_smallest",
     "numpy_type",
-    "on_cuda",
     "recorded",
     "smallest",
     "square_sum",
@@ -55,17 +54,6 @@ def module_of(block: Any) -> ModuleType:
     'numpy'
     """
     return sys.modules["torch"] if is_tensor(block) else np
-
-
-def on_cuda(block: Any) -> bool:
-    """Whether this is a tensor on a GPU of CUDA.
-
-    Examples
-    --------
-    >>> on_cuda(np.zeros(3))
-    False
-    """
-    return is_tensor(block) and block.device.type == "cuda"
 
 
 def torch_type(dtype: Any) -> Any:
@@ -253,7 +241,7 @@ def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
 
 def _has_kernels(block: Any) -> bool:
     """Whether rows are float32 on a GPU whose cores for matrices, and Triton, are there."""
-    if not on_cuda(block) or numpy_type(block) != np.float32:
+    if not on_gpu(block) or numpy_type(block) != np.float32:
         return False
     return _can_compile(block.device.index)
 

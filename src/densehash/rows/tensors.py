@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.columns import on_gpu
 from densehash.errors import InputError
 from densehash.progress import bar
 from densehash.rows.local import Rows, float_type
-from densehash.rows.numerics import Floats, on_cuda, take_rows, torch_type
+from densehash.rows.numerics import Floats, take_rows, torch_type
 
 __all__ = ["TensorRows", "check_tensor"]
 
@@ -89,7 +90,7 @@ class TensorRows(Rows):
 
     def _block_rows(self, width: int) -> int:
         most = _BLOCK_NUMBERS
-        if on_cuda(self._array):
+        if on_gpu(self._array):
             device = sys.modules["torch"].cuda.get_device_properties(self._array.device)
             bytes_each = np.dtype(self.dtype).itemsize
             most = min(most, device.total_memory // _PART_OF_MEMORY // bytes_each)
