@@ -12,27 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_public import REFERENCE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"])
 NOTEBOOKS = ("text_search", "near_duplicates", "million_rows", "cluster")
-# Modules with public names, by the page of the reference that has them.
-MODULES = {
-    "index": ("densehash.index",),
-    "hashers": ("densehash.hashers",),
-    "codes": tuple(
-        f"densehash.{name}"
-        for name in ("bits", "hamming", "asymmetric", "estimates", "truth", "metrics")
-    ),
-    "datasets": ("densehash.datasets",),
-    "distributed": ("densehash.distributed", "densehash.distributed.spark"),
-    "export": (
-        "densehash.export",
-        *(f"densehash.integrations.{name}" for name in ("sklearn", "langchain", "llama_index")),
-    ),
-    "errors": ("densehash.errors",),
-}
 
 
 def text_of(page: Path) -> str:
@@ -145,10 +130,10 @@ def test_figures_read_numbers_of_tables() -> None:
 # --- the reference ---
 
 
-@pytest.mark.parametrize("page", sorted(MODULES))
+@pytest.mark.parametrize("page", sorted(REFERENCE))
 def test_the_reference_has_every_public_name(page: str) -> None:
     text = text_of(DOCS / "reference" / f"{page}.md")
-    for module in MODULES[page]:
+    for module in REFERENCE[page]:
         if f".. automodule:: {module}\n   :members:" in text:
             continue  # all that __all__ names
         shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
