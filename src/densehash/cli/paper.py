@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 
 from densehash.cli.app import app, examples
-from densehash.paper.studies import BITS, PARTS, Plan, check_parts
 
 __all__: list[str] = []
 
-QUICK = Plan(bits=(16, 32, 48, 64, 96), n_seeds=2, n_steps=100)
+# As in densehash.paper.studies (tested), which loads when the command runs.
+BITS = "8,12,16,24,32,48,64,96,128"
+PARTS = "2, 3, times, p, alpha, r, cost, beyond, peers"
 QUICK_ROWS = 10_000
 QUICK_QUERIES = 300
 
@@ -47,15 +48,13 @@ def _paper(
         ),
     ] = False,
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-paper"),
-    bits: Annotated[
-        str | None, typer.Option(help=f"Code lengths; {','.join(map(str, BITS))} without it.")
-    ] = None,
+    bits: Annotated[str | None, typer.Option(help=f"Code lengths, default {BITS}.")] = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, as in lsh,dsh,itq; all without it.")
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(help=f"Parts of the paper: {', '.join(PARTS)}; all without it."),
+        typer.Option(help=f"Parts of the paper: {PARTS}; default all."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; 3 without it.")] = None,
     n_queries: Annotated[
@@ -85,6 +84,7 @@ def _paper(
     from densehash.paper.pages import paper_page
     from densehash.paper.problem import Problem
     from densehash.paper.runner import run_plan
+    from densehash.paper.studies import QUICK, Plan, check_parts
     from densehash.paper.tables import map_table
 
     plan = QUICK if quick else Plan()
