@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from test_public import REFERENCE
 
+from densehash.hashers import LinearHasher
+from densehash.hashers.registry import HASHERS
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"])
@@ -147,10 +150,16 @@ def test_the_reference_has_every_name_of_the_package() -> None:
     shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
     shown |= {
         name
-        for module in ("bits", "errors")
+        for module in ("bits", "errors", "hashers")
         for name in importlib.import_module(f"densehash.{module}").__all__
     }
     assert set(densehash.__all__) - shown == {"__version__"}
+
+
+def test_the_table_of_hashers_has_all_of_the_registry() -> None:
+    table = re.findall(r"^\| `(\w+)` \|.*\| (yes )?\|$", text_of(DOCS / "codes.md"), re.M)
+    expected = {name: issubclass(kind, LinearHasher) for name, kind in HASHERS.items()}
+    assert {name: bool(linear) for name, linear in table} == expected
 
 
 def test_the_reference_has_every_command() -> None:
