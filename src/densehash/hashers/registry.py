@@ -90,12 +90,10 @@ def hasher_named(
     DSH(n_bits=32, random_state=1)
     >>> hasher_named("refined", 32, random_state=1, n_steps=300)
     Refined(hasher=DSH(n_bits=32, random_state=1), n_steps=300, random_state=1)
-    >>> hasher_named("DHS")
+    >>> hasher_named("DHS")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    densehash.errors.InputError: there is no hasher 'DHS'; the hashers are LSH, KLSH, SIKH, PCAH, \
-SpH, AGH, DSH, DSH contrast, ITQ, Refined, Refined(LSH), Refined(PCAH), Refined(DSH), \
-Refined(DSH contrast), Refined(ITQ)
+    densehash.errors.InputError: there is no hasher 'DHS'; the hashers are LSH, KLSH, SIKH, ...
     """
     known = {one.lower(): one for one in NAMES}
     kind = known.get(str(name).strip().lower())
