@@ -25,7 +25,6 @@ from sklearn.exceptions import NotFittedError
 
 from densehash.errors import InputError
 from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Hasher, SpH
-from densehash.hashers.refined import Refined
 from densehash.hashers.registry import HASHERS
 
 # --- bad rows -----------------------------------------------------------------------------
