@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from test_public import REFERENCE
 
+from densehash.datasets import SUFFIXES
+from densehash.export import TARGETS
 from densehash.hashers import LinearHasher
 from densehash.hashers.registry import HASHERS
 
@@ -160,6 +162,15 @@ def test_the_table_of_hashers_has_all_of_the_registry() -> None:
     table = re.findall(r"^\| `(\w+)` \|.*\| (yes )?\|$", text_of(DOCS / "codes.md"), re.M)
     expected = {name: issubclass(kind, LinearHasher) for name, kind in HASHERS.items()}
     assert {name: bool(linear) for name, linear in table} == expected
+
+
+def test_the_tables_of_formats_and_exports_have_all_of_their_registries() -> None:
+    rows = re.findall(r"^\| ((?:`\.\w+` ?)+)\|", text_of(DOCS / "datasets.md"), re.M)
+    assert re.findall(r"\.\w+", " ".join(rows)) == list(SUFFIXES)
+    page = text_of(DOCS / "export.md")
+    table = page[page.index("| `--to` |") :].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w[\w-]*)` \|", table, re.M) == list(TARGETS)
+    assert set(re.findall(r"--to ([\w-]+) -o", page)) == set(TARGETS)
 
 
 def test_the_reference_has_every_command() -> None:
