@@ -268,12 +268,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Returns
         -------
         uint8 array of shape (n, ceil(n_bits / 8))
-
-        Examples
-        --------
-        >>> from densehash import LSH
-        >>> LSH(8, random_state=0).fit([[0.0], [1.0]])._codes_of_checked(np.ones((1, 1))).shape
-        (1, 1)
         """
         if len(rows) > _FEW_ROWS:
             return self.transform(rows)

@@ -69,15 +69,6 @@ def hasher_of(description: Any, arrays: Any) -> Hasher:
     Raises
     ------
     FileError : if anything is unknown, missing, or of a wrong type or shape
-
-    Examples
-    --------
-    >>> from densehash.hashers import LSH
-    >>> X = [[0.0, 1.0], [1.0, 0.0]]
-    >>> hasher = LSH(2, random_state=0).fit(X)
-    >>> again = hasher_of(*state_of(hasher))
-    >>> again, bool((again.transform(X) == hasher.transform(X)).all())
-    (LSH(n_bits=2, random_state=0), True)
     """
     hasher: Hasher = built(description, arrays, HASHERS)
     return hasher
