@@ -41,12 +41,10 @@ def test_every_hasher_is_in_the_registry() -> None:
     """Others could be saved, and not be opened again."""
     for module in pkgutil.iter_modules(hashers.__path__, "densehash.hashers."):
         importlib.import_module(module.name)
-    found, left = set[type[Hasher]](), [Hasher]
-    while left:
-        kind = left.pop()
-        found.add(kind)
-        left += kind.__subclasses__()
-    ours = {kind for kind in found if kind.__module__.startswith("densehash.")}
+    every: list[Any] = [Hasher]
+    for kind in every:  # which grows
+        every += kind.__subclasses__()
+    ours = {kind for kind in every if kind.__module__.startswith("densehash.")}
     assert ours - {Hasher, LinearHasher} == set(HASHERS.values())
     assert {"Hasher", "LinearHasher", "load_hasher", *HASHERS} == set(hashers.__all__)
 
