@@ -58,7 +58,17 @@ ROOMS = {
     "datasets": {"checks", "disk", "errors", "locks", "progress", "rows", "source", "stream"},
     "report": {"disk", "errors"},
     "paper": {
-        *("asymmetric", "bits", "checks", "datasets", "errors", "estimates", "hamming", "hashers"),
+        *(
+            "asymmetric",
+            "bits",
+            "checks",
+            "choices",
+            "datasets",
+            "errors",
+            "estimates",
+            "hamming",
+            "hashers",
+        ),
         *("index", "locks", "metrics", "parallel", "progress", "report", "rows", "source", "truth"),
     },
     "distributed": {

@@ -10,7 +10,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -100,6 +100,7 @@ def _paper(
         plan = replace(plan, n_seeds=check_integer(seeds, "--seeds", 1, 1000))
     if n_queries is not None:
         check_integer(n_queries, "--n-queries", 1)
+    nearness: Any = metric  # one of three words: Problem.of checks it
     problems: list[Problem] = []
     for name in dict.fromkeys(data or ["digits", "patches"]):
         found = load(name)
@@ -107,7 +108,7 @@ def _paper(
         problems.append(
             Problem.of(
                 replace(found, name=f"{found.name} ({same + 1})") if same else found,
-                metric=metric,
+                metric=nearness,
                 n_queries=n_queries or (QUICK_QUERIES if quick else 1000),
                 most_rows=QUICK_ROWS if quick else None,
                 verbose=True,
