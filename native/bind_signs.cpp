@@ -260,21 +260,9 @@ class Signs {
                    const std::optional<Input<uint8_t, 1>>& chosen) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
-    std::vector<SignSegment> segments = segments_;
-    if (allowed) {
-      expect(allowed->size() == segments.size(), "one mask a segment");
-      for (size_t s = 0; s < segments.size(); ++s) {
-        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
-        segments[s].allowed = (*allowed)[s].data();
-      }
-    }
-    SignSettings settings{k, probes, spread, stop};
-    if (chosen) {
-      expect(chosen->shape(0) == model_.n_groups, "the chosen groups have a wrong shape");
-      settings.chosen = chosen->data();
-    }
     const Answers found(queries.shape(0), k);
-    look(kernels_named(simd), segments, queries, settings, n_threads, found);
+    look(kernels_named(simd), allowed ? with_masks(*allowed) : segments_, queries,
+         with_groups({k, probes, spread, stop}, chosen), n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
@@ -296,38 +284,40 @@ class Signs {
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && rows.size() == segments_.size(), "one list of rows a segment");
-    std::vector<Chosen> chosen;
-    for (size_t s = 0; s < rows.size(); ++s) {
-      expect(segments_[s].values != Values::none, "rows without vectors cannot be compared");
-      for (size_t i = 0; i < rows[s].size(); ++i)
-        expect(rows[s].data()[i] < segments_[s].n_rows, "a row is beyond the last");
-      chosen.push_back({rows[s].data(), rows[s].size()});
-    }
     const Answers found(queries.shape(0), k);
-    without_lock(n_threads, [&](Control& control) {
-      with_type(queries, [&](const auto* of_query) {
-        compare_rows(model_, segments_, chosen, of_query, queries.shape(0), control,
-                     found.ranking(), found.effort());
-      });
-    });
+    compare_all(queries, rows, n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
   // All that a search without wishes takes, for one query as fast as can be: finds ids instead of
-  // positions. None where it is not that plain: queries that are not fine or of another type, more
-  // neighbours than rows, or too few in what was visited.
+  // positions, of the only segment. None where it is not that plain: queries that are not fine or
+  // of another type, more neighbours than rows, or too few in what was visited. A filter leaves
+  // n_allowed rows: those of a mask, with the groups that have any, or, where all of them are
+  // compared, their numbers.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const Positions& ids, size_t n_threads) const {
+                   const Positions& ids, size_t n_threads, size_t n_allowed,
+                   const std::optional<Input<uint8_t, 1>>& allowed,
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<Input<uint32_t, 1>>& rows) const {
     const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
     expect(ids.shape(0) == n_rows, "one id a row");
     if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
       return nb::none();
     const Answers found(n, k);
-    look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
-    int64_t* const positions = found.positions.data;
-    for (size_t i = 0; i < n * k; ++i) {
-      if (positions[i] < 0) return nb::none();
-      positions[i] = ids.data()[positions[i]];
+    if (rows) {
+      compare_all(queries, {*rows}, n_threads, found);
+    } else if (allowed) {
+      look(kernels_named(""), with_masks({*allowed}), queries,
+           with_groups({k, probes, spread, stop}, chosen), n_threads, found);
+    } else {
+      look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
+    }
+    for (size_t q = 0; q < n; ++q) {
+      int64_t* const positions = found.positions.data + q * k;
+      for (size_t i = 0; i < std::min(k, n_allowed); ++i) {
+        if (positions[i] < 0) return nb::none();
+        positions[i] = ids.data()[positions[i]];
+      }
     }
     return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
   }
@@ -360,6 +350,42 @@ class Signs {
                      found.ranking(), found.effort());
       });
     });
+  }
+
+  void compare_all(const Vectors& queries, const std::vector<Input<uint32_t, 1>>& rows,
+                   size_t n_threads, const Answers& found) const {
+    std::vector<Chosen> chosen;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      expect(segments_[s].values != Values::none, "rows without vectors cannot be compared");
+      uint32_t last = 0;
+      for (size_t i = 0; i < rows[s].size(); ++i) last = std::max(last, rows[s].data()[i]);
+      expect(rows[s].size() == 0 || last < segments_[s].n_rows, "a row is beyond the last");
+      chosen.push_back({rows[s].data(), rows[s].size()});
+    }
+    without_lock(n_threads, [&](Control& control) {
+      with_type(queries, [&](const auto* of_query) {
+        compare_rows(model_, segments_, chosen, of_query, queries.shape(0), control,
+                     found.ranking(), found.effort());
+      });
+    });
+  }
+
+  std::vector<SignSegment> with_masks(const std::vector<Input<uint8_t, 1>>& allowed) const {
+    expect(allowed.size() == segments_.size(), "one mask a segment");
+    std::vector<SignSegment> segments = segments_;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      expect(allowed[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+      segments[s].allowed = allowed[s].data();
+    }
+    return segments;
+  }
+
+  SignSettings with_groups(SignSettings settings,
+                           const std::optional<Input<uint8_t, 1>>& chosen) const {
+    if (!chosen) return settings;
+    expect(chosen->shape(0) == model_.n_groups, "the chosen groups have a wrong shape");
+    settings.chosen = chosen->data();
+    return settings;
   }
 
   template <class Run>
@@ -430,7 +456,7 @@ void bind_signs(nb::module_& module) {
       .def("groups_of", &Signs::groups_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
       .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
-           "n_threads"_a);
+           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(), "rows"_a.none());
 }
 
 }  // namespace densehash

@@ -207,6 +207,10 @@ class Signs:
         stop: float,
         ids: NDArray[np.int64],
         n_threads: int,
+        n_allowed: int,
+        allowed: NDArray[np.uint8] | None,
+        chosen: NDArray[np.uint8] | None,
+        rows: NDArray[np.uint32] | None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
 
 def instruction_sets() -> tuple[str, ...]: ...

@@ -893,13 +893,12 @@ class Index:
         state = self._state
         wanted = check_k(k)
         if (
-            type(Q) is np.ndarray
-            and exclude_self is False
-            and rerank == "auto"
-            and (candidates is None and metric is None and filter is None)
+            (type(Q) is np.ndarray and Q.ndim == 2)
+            and (exclude_self is False and rerank == "auto")
+            and (candidates is None and metric is None)
             and (radius is None and probes is None and column is None)
         ):
-            plain = plain_hits(state, Q, wanted, recall, n_threads)
+            plain = plain_hits(state, Q, wanted, filter, recall, n_threads)
             if plain is not None:
                 return plain
         if column is not None:

@@ -24,6 +24,8 @@ from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, jo
 from densehash.index.sketches import Bits, Codes, Sketch, Unlearnt, sketch_from
 from densehash.index.sketches.bits import HAMMING
 from densehash.index.stored import check_stored
+from densehash.index.visits import KeptMatches, Matches
+from densehash.locks import cached_property
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -136,6 +138,16 @@ class State:
         """Kept vectors (m, d); float32 numbers, where they are kept with scales."""
         vectors: NDArray[Any] = segment.kept[positions]
         return vectors * segment.columns["scales"][positions] if self.sketch.scaled else vectors
+
+    @cached_property
+    def live(self) -> Matches:
+        """For each segment which rows are there."""
+        return Matches(segment.live for segment in self.segments)
+
+    @cached_property
+    def matches(self) -> KeptMatches:
+        """What the last filters have found."""
+        return KeptMatches()
 
     @property
     def n_live(self) -> int:

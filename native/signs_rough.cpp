@@ -1,0 +1,112 @@
+#include "signs_rough.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "vectors.hpp"
+
+namespace densehash {
+namespace {
+
+typedef int32_t Ints4 __attribute__((vector_size(16)));
+
+// What is worked on at once stays in registers.
+#ifdef __aarch64__
+constexpr size_t kRows = 4;
+#else
+constexpr size_t kRows = 2;
+#endif
+constexpr size_t kQuads = 4;
+
+ALWAYS_INLINE Floats4 four_from(const float* at) {
+  Floats4 found;
+  std::memcpy(&found, at, sizeof found);
+  return found;
+}
+
+}  // namespace
+
+Rough::Rough(const SignModel& model, const SignSegment& segment, const float* queries,
+             size_t count)
+    : metric_(model.metric), width_(model.width),
+      vectors_(static_cast<const float*>(segment.vectors)), count_(count),
+      stride_((count + 3) / 4 * 4), squares_(stride_), limits_(stride_), columns_(width_ * stride_),
+      products_(kShared * stride_) {
+  // More than rounding does to a product and two squares, as a share of the squares.
+  error_ = 4 * static_cast<float>(width_ + 8) * 0x1p-24f;
+  for (size_t q = 0; q < count; ++q) {
+    squares_[q] = square_of(queries + q * width_);
+    for (size_t i = 0; i < width_; ++i) columns_[i * stride_ + q] = queries[q * width_ + i];
+  }
+  for (size_t q = 0; q < count; ++q) set_bound(q, std::numeric_limits<float>::infinity());
+}
+
+void Rough::set_bound(size_t q, float bound) {
+  limits_[q] = metric_ == Metric::l2       ? bound * bound
+               : metric_ == Metric::cosine ? 1 - bound
+                                           : bound;
+}
+
+void Rough::look_at(const uint32_t* rows, size_t n) {
+  for (size_t i = 0; i < n; i += kRows) {
+    const float* some[kRows];
+    for (size_t r = 0; r < kRows; ++r) some[r] = vectors_ + width_ * rows[std::min(i + r, n - 1)];
+    const size_t here = std::min(n - i, kRows);
+    for (size_t r = 0; r < here; ++r) of_rows_[i + r] = square_of(some[r]);
+    size_t quad = 0;
+    for (; 4 * (quad + kQuads) <= stride_; quad += kQuads) multiply<kQuads>(some, i, here, quad);
+    for (; 4 * quad < stride_; ++quad) multiply<1>(some, i, here, quad);
+  }
+}
+
+unsigned Rough::near_of_four(size_t i, size_t q) const {
+  const Floats4 product = four_from(products_.data() + i * stride_ + q);
+  const Floats4 limit = four_from(limits_.data() + q), own = four_from(squares_.data() + q);
+  const Floats4 squares = own + of_rows_[i];
+  const Floats4 error = error_ * squares;
+  Ints4 farther;
+  if (metric_ == Metric::l2) {
+    farther = squares - 2 * product - error > limit;
+  } else if (metric_ == Metric::ip) {
+    farther = -product - error > limit;
+  } else {
+    Floats4 lengths = own * of_rows_[i];
+    for (int j = 0; j < 4; ++j) lengths[j] = std::sqrt(lengths[j]);
+    farther = product + error < limit * lengths;
+  }
+  uint64_t halves[2];
+  std::memcpy(halves, &farther, sizeof halves);
+  if ((halves[0] & halves[1]) == ~uint64_t{0}) return 0;  // as nearly always
+  unsigned near = 0;
+  for (unsigned j = 0; j < 4; ++j) near |= unsigned{farther[j] == 0 && q + j < count_} << j;
+  return near;
+}
+
+float Rough::square_of(const float* vector) const {
+  return static_cast<float>(sums<Metric::ip>(vector, vector, width_).sum);
+}
+
+template <size_t QUADS>
+void Rough::multiply(const float* const* rows, size_t first, size_t n, size_t quad) {
+  Floats4 sums[kRows][QUADS] = {};
+  const float* column = columns_.data() + 4 * quad;
+  size_t i = 0;
+  for (; i + 4 <= width_; i += 4) {
+    Floats4 x[kRows];
+    for (size_t r = 0; r < kRows; ++r) x[r] = four_from(rows[r] + i);
+    for (size_t lane = 0; lane < 4; ++lane, column += stride_)
+      for (size_t c = 0; c < QUADS; ++c) {
+        const Floats4 y = four_from(column + 4 * c);
+        for (size_t r = 0; r < kRows; ++r) sums[r][c] += x[r][lane] * y;
+      }
+  }
+  for (; i < width_; ++i, column += stride_)
+    for (size_t c = 0; c < QUADS; ++c)
+      for (size_t r = 0; r < kRows; ++r) sums[r][c] += rows[r][i] * four_from(column + 4 * c);
+  for (size_t r = 0; r < n; ++r)
+    std::memcpy(products_.data() + (first + r) * stride_ + 4 * quad, sums[r], sizeof sums[r]);
+}
+
+}  // namespace densehash

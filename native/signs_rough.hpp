@@ -1,0 +1,51 @@
+// Which of a few rows may be among the nearest of some queries, by products in floats: these are
+// made for several rows and queries at a time, which takes a fraction of a comparison.
+#pragma once
+
+#include <vector>
+
+#include "signs.hpp"
+
+namespace densehash {
+
+class Rough {
+ public:
+  // Rows that are looked at together at most.
+  static constexpr size_t kShared = 32;
+
+  // Of queries (count, width), and a segment that has vectors of float32.
+  Rough(const SignModel& model, const SignSegment& segment, const float* queries, size_t count);
+
+  // Farther rows are not wanted by query q; before this is said, all are.
+  void set_bound(size_t q, float bound);
+
+  // Of rows, at most kShared.
+  void look_at(const uint32_t* rows, size_t n);
+
+  // Shows the queries to which row number i may be as near as wanted, whatever rounding does.
+  template <class Show>
+  void show_near(size_t i, Show&& show) const {
+    for (size_t q = 0; q < count_; q += 4)
+      for (unsigned near = near_of_four(i, q); near != 0; near &= near - 1)
+        show(q + static_cast<size_t>(__builtin_ctz(near)));
+  }
+
+ private:
+  // Bit j: query q + j, if there is one.
+  unsigned near_of_four(size_t i, size_t q) const;
+  template <size_t QUADS>
+  void multiply(const float* const* rows, size_t first, size_t n, size_t quad);
+  float square_of(const float* vector) const;
+
+  Metric metric_;
+  size_t width_;
+  const float* vectors_;
+  size_t count_, stride_;  // queries, and these to a multiple of four
+  float error_;
+  float of_rows_[kShared];                // squares
+  std::vector<float> squares_, limits_;   // of queries: (stride,)
+  std::vector<float> columns_;            // queries, a feature below the other: (width, stride)
+  std::vector<float> products_;           // (rows, stride)
+};
+
+}  // namespace densehash
