@@ -2,6 +2,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
+
 #include "binding.hpp"
 #include "signs.hpp"
 #include "whole.hpp"
@@ -284,42 +286,64 @@ class Signs {
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && rows.size() == segments_.size(), "one list of rows a segment");
+    std::vector<Chosen> chosen;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      expect(segments_[s].values != Values::none, "rows without vectors cannot be compared");
+      for (size_t i = 0; i < rows[s].size(); ++i)
+        expect(rows[s].data()[i] < segments_[s].n_rows, "a row is beyond the last");
+      chosen.push_back({rows[s].data(), rows[s].size()});
+    }
     const Answers found(queries.shape(0), k);
-    compare_all(queries, rows, n_threads, found);
+    compare_all(queries, segments_, chosen, n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // All that a search without wishes takes, for one query as fast as can be: finds ids instead of
-  // positions, of the only segment. None where it is not that plain: queries that are not fine or
-  // of another type, more neighbours than rows, or too few in what was visited. A filter leaves
-  // n_allowed rows: those of a mask, with the groups that have any, or, where all of them are
-  // compared, their numbers.
+  // All that a search without other wishes than a filter takes, for one query as fast as can be:
+  // finds ids instead of positions, of the only segment. None where it is not that plain: queries
+  // that are not fine or of another type, more neighbours than rows, or too few in what was
+  // visited. A filter leaves n_allowed rows, those of a mask, and the groups that have any.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const Positions& ids, size_t n_threads, size_t n_allowed,
                    const std::optional<Input<uint8_t, 1>>& allowed,
-                   const std::optional<Input<uint8_t, 1>>& chosen,
-                   const std::optional<Input<uint32_t, 1>>& rows) const {
+                   const std::optional<Input<uint8_t, 1>>& chosen) const {
     const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
     expect(ids.shape(0) == n_rows, "one id a row");
     if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
       return nb::none();
     const Answers found(n, k);
-    if (rows) {
-      compare_all(queries, {*rows}, n_threads, found);
-    } else if (allowed) {
+    if (allowed) {
       look(kernels_named(""), with_masks({*allowed}), queries,
            with_groups({k, probes, spread, stop}, chosen), n_threads, found);
     } else {
       look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
     }
-    for (size_t q = 0; q < n; ++q) {
-      int64_t* const positions = found.positions.data + q * k;
-      for (size_t i = 0; i < std::min(k, n_allowed); ++i) {
-        if (positions[i] < 0) return nb::none();
-        positions[i] = ids.data()[positions[i]];
-      }
-    }
-    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+    return named(found, n, n_allowed, ids);
+  }
+
+  // The same, where a filter leaves so few rows that all of them are compared: their vectors,
+  // scales and ids lie one below the other.
+  nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
+                   const std::optional<Input<float, 1>>& scales, const Positions& ids,
+                   size_t n_threads) const {
+    SignSegment few = segments_.at(0);
+    const size_t n = queries.shape(0), n_rows = vectors.shape(0);
+    expect(vectors.shape(1) == model_.width && values_of(vectors.dtype()) == few.values,
+           "the vectors are not those of the segment");
+    expect(ids.shape(0) == n_rows && scales.has_value() == (few.scales != nullptr) &&
+               (!scales || scales->shape(0) == n_rows),
+           "one id and one scale a row");
+    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > few.n_rows ||
+        !can_take(queries))
+      return nb::none();
+    few.vectors = vectors.data();
+    few.scales = scales ? scales->data() : nullptr;
+    few.n_rows = n_rows;
+    few.first = 0;
+    std::vector<uint32_t> rows(n_rows);
+    std::iota(rows.begin(), rows.end(), 0u);
+    const Answers found(n, k);
+    compare_all(queries, {few}, {{rows.data(), n_rows}}, n_threads, found);
+    return named(found, n, n_rows, ids);
   }
 
  private:
@@ -352,19 +376,25 @@ class Signs {
     });
   }
 
-  void compare_all(const Vectors& queries, const std::vector<Input<uint32_t, 1>>& rows,
-                   size_t n_threads, const Answers& found) const {
-    std::vector<Chosen> chosen;
-    for (size_t s = 0; s < rows.size(); ++s) {
-      expect(segments_[s].values != Values::none, "rows without vectors cannot be compared");
-      uint32_t last = 0;
-      for (size_t i = 0; i < rows[s].size(); ++i) last = std::max(last, rows[s].data()[i]);
-      expect(rows[s].size() == 0 || last < segments_[s].n_rows, "a row is beyond the last");
-      chosen.push_back({rows[s].data(), rows[s].size()});
+  // Ids in place of positions; None where fewer rows were found than there are.
+  static nb::object named(const Answers& found, size_t n, size_t n_allowed,
+                          const Positions& ids) {
+    for (size_t q = 0; q < n; ++q) {
+      int64_t* const positions = found.positions.data + q * found.k;
+      for (size_t i = 0; i < std::min(found.k, n_allowed); ++i) {
+        if (positions[i] < 0) return nb::none();
+        positions[i] = ids.data()[positions[i]];
+      }
     }
+    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+  }
+
+  void compare_all(const Vectors& queries, const std::vector<SignSegment>& segments,
+                   const std::vector<Chosen>& chosen, size_t n_threads,
+                   const Answers& found) const {
     without_lock(n_threads, [&](Control& control) {
       with_type(queries, [&](const auto* of_query) {
-        compare_rows(model_, segments_, chosen, of_query, queries.shape(0), control,
+        compare_rows(model_, segments, chosen, of_query, queries.shape(0), control,
                      found.ranking(), found.effort());
       });
     });
@@ -456,7 +486,9 @@ void bind_signs(nb::module_& module) {
       .def("groups_of", &Signs::groups_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
       .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
-           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(), "rows"_a.none());
+           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none())
+      .def("among", &Signs::among, "queries"_a, "k"_a, "vectors"_a, "scales"_a.none(), "ids"_a,
+           "n_threads"_a);
 }
 
 }  // namespace densehash

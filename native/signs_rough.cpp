@@ -20,10 +20,10 @@ constexpr size_t kRows = 2;
 #endif
 constexpr size_t kQuads = 4;
 
+// Loaded as a whole: compilers take what memcpy fills apart.
+typedef float Loaded4 __attribute__((vector_size(16), aligned(4), may_alias));
 ALWAYS_INLINE Floats4 four_from(const float* at) {
-  Floats4 found;
-  std::memcpy(&found, at, sizeof found);
-  return found;
+  return *reinterpret_cast<const Loaded4*>(at);
 }
 
 }  // namespace
@@ -32,7 +32,8 @@ Rough::Rough(const SignModel& model, const SignSegment& segment, const float* qu
              size_t count)
     : metric_(model.metric), width_(model.width),
       vectors_(static_cast<const float*>(segment.vectors)), count_(count),
-      stride_((count + 3) / 4 * 4), squares_(stride_), limits_(stride_), columns_(width_ * stride_),
+      stride_((count + 3) / 4 * 4), squares_(stride_),
+      limits_(stride_, std::numeric_limits<float>::infinity()), columns_(width_ * stride_),
       products_(kShared * stride_) {
   // More than rounding does to a product and two squares, as a share of the squares.
   error_ = 4 * static_cast<float>(width_ + 8) * 0x1p-24f;
@@ -40,16 +41,36 @@ Rough::Rough(const SignModel& model, const SignSegment& segment, const float* qu
     squares_[q] = square_of(queries + q * width_);
     for (size_t i = 0; i < width_; ++i) columns_[i * stride_ + q] = queries[q * width_ + i];
   }
-  for (size_t q = 0; q < count; ++q) set_bound(q, std::numeric_limits<float>::infinity());
 }
 
+// Limits of squares, of minus products, and of minus cosines.
 void Rough::set_bound(size_t q, float bound) {
-  limits_[q] = metric_ == Metric::l2       ? bound * bound
-               : metric_ == Metric::cosine ? 1 - bound
-                                           : bound;
+  const float limit = metric_ == Metric::l2       ? bound * bound
+                      : metric_ == Metric::cosine ? bound - 1
+                                                  : bound;
+  limits_[q] = std::min(limits_[q], limit);
+}
+
+void Rough::want_nearest(size_t q, size_t k) {
+  if (k > n_rows_) return;
+  float most[kShared];
+  for (size_t i = 0; i < n_rows_; ++i) {
+    const float product = products_[i * stride_ + q], squares = squares_[q] + of_rows_[i];
+    const float error = error_ * squares;
+    most[i] = metric_ == Metric::l2 ? squares - 2 * product + error : error - product;
+    if (metric_ != Metric::cosine) continue;
+    const float lengths = std::sqrt(squares_[q] * of_rows_[i]);
+    most[i] = lengths > 0 ? most[i] / lengths : std::numeric_limits<float>::infinity();
+  }
+  for (size_t i = 0; i < n_rows_; ++i)
+    if (std::isnan(most[i])) return;
+  std::nth_element(most, most + (k - 1), most + n_rows_);
+  // What this is rounded by is a small part of the error.
+  limits_[q] = std::min(limits_[q], most[k - 1]);
 }
 
 void Rough::look_at(const uint32_t* rows, size_t n) {
+  n_rows_ = n;
   for (size_t i = 0; i < n; i += kRows) {
     const float* some[kRows];
     for (size_t r = 0; r < kRows; ++r) some[r] = vectors_ + width_ * rows[std::min(i + r, n - 1)];
@@ -74,7 +95,7 @@ unsigned Rough::near_of_four(size_t i, size_t q) const {
   } else {
     Floats4 lengths = own * of_rows_[i];
     for (int j = 0; j < 4; ++j) lengths[j] = std::sqrt(lengths[j]);
-    farther = product + error < limit * lengths;
+    farther = -product - error > limit * lengths;
   }
   uint64_t halves[2];
   std::memcpy(halves, &farther, sizeof halves);

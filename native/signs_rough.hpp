@@ -11,13 +11,16 @@ namespace densehash {
 class Rough {
  public:
   // Rows that are looked at together at most.
-  static constexpr size_t kShared = 32;
+  static constexpr size_t kShared = 128;
 
   // Of queries (count, width), and a segment that has vectors of float32.
   Rough(const SignModel& model, const SignSegment& segment, const float* queries, size_t count);
 
   // Farther rows are not wanted by query q; before this is said, all are.
   void set_bound(size_t q, float bound);
+
+  // Rows that are farther than k of those looked at are not wanted by query q.
+  void want_nearest(size_t q, size_t k);
 
   // Of rows, at most kShared.
   void look_at(const uint32_t* rows, size_t n);
@@ -42,10 +45,11 @@ class Rough {
   const float* vectors_;
   size_t count_, stride_;  // queries, and these to a multiple of four
   float error_;
-  float of_rows_[kShared];                // squares
-  std::vector<float> squares_, limits_;   // of queries: (stride,)
-  std::vector<float> columns_;            // queries, a feature below the other: (width, stride)
-  std::vector<float> products_;           // (rows, stride)
+  size_t n_rows_ = 0;                    // that were looked at
+  float of_rows_[kShared];               // squares
+  std::vector<float> squares_, limits_;  // of queries: (stride,)
+  std::vector<float> columns_;           // queries, a feature below the other: (width, stride)
+  std::vector<float> products_;          // (rows, stride)
 };
 
 }  // namespace densehash

@@ -210,7 +210,15 @@ class Signs:
         n_allowed: int,
         allowed: NDArray[np.uint8] | None,
         chosen: NDArray[np.uint8] | None,
-        rows: NDArray[np.uint32] | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
+    def among(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        vectors: NDArray[Any],
+        scales: NDArray[np.float32] | None,
+        ids: NDArray[np.int64],
+        n_threads: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
 
 def instruction_sets() -> tuple[str, ...]: ...

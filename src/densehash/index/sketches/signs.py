@@ -362,14 +362,15 @@ class Signs(Sketch):
             queries = np.ascontiguousarray(queries)
         searcher, ids = there
         marks = _marks_of(segments, searcher, allowed, exact=True)
-        _, spread, stop, probes, _ = marks.reach_from(reach)
-        mask = None if marks.masks is None else marks.masks[0]
-        rows = None if marks.rows is None else marks.rows[0]
-        found = marks.n_allowed
         try:
+            if marks.rows is not None:
+                few = marks.vectors_of(segments[0], scaled=self.scaled)
+                return searcher.among(queries, k, *few, n_threads)
+            _, spread, stop, probes, _ = marks.reach_from(reach)
+            mask = None if marks.masks is None else marks.masks[0]
             return searcher.plain(
                 *(queries, k, probes, spread, stop, ids, n_threads),
-                *(found, mask, marks.groups, rows),
+                *(marks.n_allowed, mask, marks.groups),
             )
         except TypeError:  # no numbers that native code knows: the long way converts or names them
             return None
@@ -541,6 +542,7 @@ class _Marks:
         self.masks = _masks(allowed, segments)
         self.rows: list[NDArray[np.uint32]] | None = None
         self.groups: NDArray[np.uint8] | None = None
+        self._few: tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.int64]] | None = None
         if self.masks is None:
             return
         self.n_allowed = sum(int(np.count_nonzero(one)) for one in self.masks)
@@ -549,6 +551,19 @@ class _Marks:
         elif exact:
             # Of booleans, since numpy is six times as slow with bytes.
             self.rows = [np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self.masks]
+
+    def vectors_of(
+        self, segment: Segment, *, scaled: bool
+    ) -> tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.int64]]:
+        """Vectors, scales and ids of the few rows of the only segment, one below the other.
+
+        To read them from all over an index takes longer than to compare them.
+        """
+        if self._few is None:
+            rows = self.rows[0]
+            scales = segment.columns["scales"].reshape(-1)[rows] if scaled else None
+            self._few = segment.kept[rows], scales, segment.ids[rows]
+        return self._few
 
     def reach_from(self, reach: Reach) -> Reach:
         """How far to look for these, where it is known for all rows."""
