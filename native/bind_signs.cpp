@@ -281,6 +281,15 @@ class Signs {
     return out.array;
   }
 
+  // By block of the only segment, which entries may be found: (blocks,), a bit each.
+  nb::object entries_of(const Input<uint8_t, 1>& allowed) const {
+    const SignSegment& segment = segments_.at(0);
+    expect(allowed.shape(0) == segment.n_rows, "a mask has a wrong shape");
+    const Output<uint32_t> out(Numpy::empty, (segment.n_entries + kBlock - 1) / kBlock);
+    mark_entries(segment, allowed.data(), out.data);
+    return out.array;
+  }
+
   // Compares all rows that are named, for each segment by numbers that rise.
   nb::tuple compare(const Vectors& queries, size_t k,
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
@@ -301,19 +310,26 @@ class Signs {
   // All that a search without other wishes than a filter takes, for one query as fast as can be:
   // finds ids instead of positions, of the only segment. None where it is not that plain: queries
   // that are not fine or of another type, more neighbours than rows, or too few in what was
-  // visited. A filter leaves n_allowed rows, those of a mask, and the groups that have any.
+  // visited. A filter leaves n_allowed rows, those of a mask, and groups that have any; entries are
+  // what entries_of() makes of the mask, or nothing.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const Positions& ids, size_t n_threads, size_t n_allowed,
                    const std::optional<Input<uint8_t, 1>>& allowed,
-                   const std::optional<Input<uint8_t, 1>>& chosen) const {
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<Input<uint32_t, 1>>& entries) const {
     const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
     expect(ids.shape(0) == n_rows, "one id a row");
     if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
       return nb::none();
     const Answers found(n, k);
     if (allowed) {
-      look(kernels_named(""), with_masks({*allowed}), queries,
-           with_groups({k, probes, spread, stop}, chosen), n_threads, found);
+      std::vector<SignSegment> segments = with_masks({*allowed});
+      if (entries) {
+        expect(entries->shape(0) * kBlock >= segments[0].n_entries, "not one mask a block");
+        segments[0].wanted = entries->data();
+      }
+      look(kernels_named(""), segments, queries, with_groups({k, probes, spread, stop}, chosen),
+           n_threads, found);
     } else {
       look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
     }
@@ -484,9 +500,11 @@ void bind_signs(nb::module_& module) {
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a,
            "chosen"_a.none() = nb::none())
       .def("groups_of", &Signs::groups_of, "allowed"_a)
+      .def("entries_of", &Signs::entries_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
       .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
-           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none())
+           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(),
+           "entries"_a.none())
       .def("among", &Signs::among, "queries"_a, "k"_a, "vectors"_a, "scales"_a.none(), "ids"_a,
            "n_threads"_a);
 }

@@ -19,8 +19,8 @@ class Rough {
   // Farther rows are not wanted by query q; before this is said, all are.
   void set_bound(size_t q, float bound);
 
-  // Rows that are farther than k of those looked at are not wanted by query q.
-  void want_nearest(size_t q, size_t k);
+  // Rows that are farther than k of those looked at are not wanted by any query.
+  void want_nearest(size_t k);
 
   // Of rows, at most kShared.
   void look_at(const uint32_t* rows, size_t n);

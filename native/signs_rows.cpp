@@ -61,8 +61,7 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
         if (rough) {
           for (size_t i = end; i < std::min(end + kShared, n); ++i) exacts[0][s]->fetch(rows[i]);
           rough->look_at(rows + begin, end - begin);
-          for (size_t q = 0; q < count; ++q)
-            if (best[q].size() < ranking.k) rough->want_nearest(q, ranking.k);
+          if (best[0].size() < ranking.k) rough->want_nearest(ranking.k);
           for (size_t i = begin; i < end; ++i)
             rough->show_near(i - begin, [&](size_t q) {
               compare(q, rows[i]);

@@ -149,7 +149,7 @@ class State:
         """What the last filters have found."""
         return KeptMatches()
 
-    @property
+    @cached_property
     def n_live(self) -> int:
         """Rows that are there."""
         return sum(segment.n_live for segment in self.segments)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
@@ -59,6 +59,8 @@ _WIDE = 128  # rows of more features get more bits
 _AT_A_TIME = 25  # queries, where what is read for them is mapped
 _SMALL_MAPS = 1 << 30  # bytes of files that may all be in memory
 _WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
+# Queries with one filter after which more is made of it, which takes as long as so many gain.
+_SOME, _MANY = 4, 50
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
@@ -362,16 +364,17 @@ class Signs(Sketch):
             queries = np.ascontiguousarray(queries)
         searcher, ids = there
         marks = _marks_of(segments, searcher, allowed, exact=True)
+        marks.n_queries += len(queries)
+        few = marks.few_of(segments[0], scaled=self.scaled)
+        if few is None and marks.rows is not None:
+            return None
+        _, spread, stop, probes, _ = marks.reach_from(reach)
+        mask = None if marks.masks is None else marks.masks[0]
+        wanted = marks.n_allowed, mask, marks.groups, marks.entries_of(searcher)
         try:
-            if marks.rows is not None:
-                few = marks.vectors_of(segments[0], scaled=self.scaled)
+            if few is not None:
                 return searcher.among(queries, k, *few, n_threads)
-            _, spread, stop, probes, _ = marks.reach_from(reach)
-            mask = None if marks.masks is None else marks.masks[0]
-            return searcher.plain(
-                *(queries, k, probes, spread, stop, ids, n_threads),
-                *(marks.n_allowed, mask, marks.groups),
-            )
+            return searcher.plain(queries, k, probes, spread, stop, ids, n_threads, *wanted)
         except TypeError:  # no numbers that native code knows: the long way converts or names them
             return None
         except RuntimeError as error:
@@ -512,6 +515,14 @@ class _Frugal:
         return distances, positions, efforts
 
 
+class _Few(NamedTuple):
+    """Vectors, scales where there are such, and ids of some rows, one below the other."""
+
+    vectors: NDArray[Any]
+    scales: NDArray[np.float32] | None
+    ids: NDArray[np.int64]
+
+
 class _Marks:
     """Which rows may be found, as native code is told.
 
@@ -528,6 +539,7 @@ class _Marks:
     masks : by segment, uint8 (n,); None where all may
     rows : by segment, numbers of those that may, where they are so few that all are compared
     groups : uint8 (g,), which groups have any, where they are looked for in groups
+    n_queries : that asked for these rows plainly
     """
 
     def __init__(
@@ -542,27 +554,36 @@ class _Marks:
         self.masks = _masks(allowed, segments)
         self.rows: list[NDArray[np.uint32]] | None = None
         self.groups: NDArray[np.uint8] | None = None
-        self._few: tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.int64]] | None = None
+        self.n_queries = 0
+        self._entries: NDArray[np.uint32] | None = None
+        self._few: _Few | None = None
         if self.masks is None:
             return
         self.n_allowed = sum(int(np.count_nonzero(one)) for one in self.masks)
         if self.n_allowed > _few_of(self.n_rows):
-            self.groups = searcher.groups_of(self.masks)
+            with damage():
+                self.groups = searcher.groups_of(self.masks)
         elif exact:
             # Of booleans, since numpy is six times as slow with bytes.
             self.rows = [np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self.masks]
 
-    def vectors_of(
-        self, segment: Segment, *, scaled: bool
-    ) -> tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.int64]]:
-        """Vectors, scales and ids of the few rows of the only segment, one below the other.
+    def entries_of(self, searcher: _native.Signs) -> NDArray[np.uint32] | None:
+        """Which entries of the only segment may be found, a bit each; None before it pays."""
+        worth = self.groups is not None and self.n_queries > _MANY
+        if worth and self._entries is None and self.masks is not None:
+            with damage():
+                self._entries = searcher.entries_of(self.masks[0])
+        return self._entries
 
-        To read them from all over an index takes longer than to compare them.
+    def few_of(self, segment: Segment, *, scaled: bool) -> _Few | None:
+        """The rows of the only segment that are all compared; None before it pays.
+
+        To read their vectors from all over an index takes longer than to compare them.
         """
-        if self._few is None:
+        if self._few is None and self.rows is not None and self.n_queries > _SOME:
             rows = self.rows[0]
             scales = segment.columns["scales"].reshape(-1)[rows] if scaled else None
-            self._few = segment.kept[rows], scales, segment.ids[rows]
+            self._few = _Few(segment.kept[rows], scales, segment.ids[rows])
         return self._few
 
     def reach_from(self, reach: Reach) -> Reach:
