@@ -19,6 +19,8 @@ constexpr size_t kRows = 4;
 constexpr size_t kRows = 2;
 #endif
 constexpr size_t kQuads = 4;
+// Rows that are fetched ahead.
+constexpr size_t kAhead = 8;
 
 // Loaded as a whole: compilers take what memcpy fills apart.
 typedef float Loaded4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -83,9 +85,12 @@ void Rough::want_nearest(size_t k) {
   }
 }
 
-void Rough::look_at(const uint32_t* rows, size_t n) {
+void Rough::look_at(const uint32_t* rows, size_t n, size_t n_after) {
   n_rows_ = n;
   for (size_t i = 0; i < n; i += kRows) {
+    for (size_t r = i + kAhead; r < std::min(i + kAhead + kRows, n + n_after); ++r)
+      for (size_t at = 0; at < width_; at += 16)
+        __builtin_prefetch(vectors_ + width_ * rows[r] + at);
     const float* some[kRows];
     for (size_t r = 0; r < kRows; ++r) some[r] = vectors_ + width_ * rows[std::min(i + r, n - 1)];
     const size_t here = std::min(n - i, kRows);
@@ -96,25 +101,27 @@ void Rough::look_at(const uint32_t* rows, size_t n) {
   }
 }
 
-unsigned Rough::near_of_four(size_t i, size_t q) const {
-  const Floats4 product = four_from(products_.data() + i * stride_ + q);
-  const Floats4 limit = four_from(limits_.data() + q), own = four_from(squares_.data() + q);
-  const Floats4 squares = own + of_rows_[i];
-  const Floats4 error = error_ * squares;
-  Ints4 farther;
-  if (metric_ == Metric::l2) {
-    farther = squares - 2 * product - error > limit;
-  } else if (metric_ == Metric::ip) {
-    farther = -product - error > limit;
-  } else {
-    farther = -product - error > limit * roots(own * of_rows_[i]);
+uint32_t Rough::near(size_t i) const {
+  const float of_row = of_rows_[i];
+  uint32_t found = 0;
+  for (size_t q = 0; q < stride_; q += 4) {
+    const Floats4 product = four_from(products_.data() + i * stride_ + q);
+    const Floats4 limit = four_from(limits_.data() + q), own = four_from(squares_.data() + q);
+    const Floats4 squares = own + of_row, error = error_ * squares;
+    Ints4 farther;
+    if (metric_ == Metric::l2) {
+      farther = squares - 2 * product - error > limit;
+    } else if (metric_ == Metric::ip) {
+      farther = -product - error > limit;
+    } else {
+      farther = -product - error > limit * roots(own * of_row);
+    }
+    uint64_t halves[2];
+    std::memcpy(halves, &farther, sizeof halves);
+    if ((halves[0] & halves[1]) == ~uint64_t{0}) continue;  // as nearly always
+    for (size_t j = 0; j < 4; ++j) found |= uint32_t{farther[j] == 0 && q + j < count_} << (q + j);
   }
-  uint64_t halves[2];
-  std::memcpy(halves, &farther, sizeof halves);
-  if ((halves[0] & halves[1]) == ~uint64_t{0}) return 0;  // as nearly always
-  unsigned near = 0;
-  for (unsigned j = 0; j < 4; ++j) near |= unsigned{farther[j] == 0 && q + j < count_} << j;
-  return near;
+  return found;
 }
 
 float Rough::square_of(const float* vector) const {

@@ -10,10 +10,10 @@ namespace densehash {
 
 class Rough {
  public:
-  // Rows that are looked at together at most.
-  static constexpr size_t kShared = 128;
+  // Rows that are looked at together at most, and queries.
+  static constexpr size_t kShared = 128, kQueries = 32;
 
-  // Of queries (count, width), and a segment that has vectors of float32.
+  // Of queries (count, width), at most kQueries, and a segment that has vectors of float32.
   Rough(const SignModel& model, const SignSegment& segment, const float* queries, size_t count);
 
   // Farther rows are not wanted by query q; before this is said, all are.
@@ -22,20 +22,13 @@ class Rough {
   // Rows that are farther than k of those looked at are not wanted by any query.
   void want_nearest(size_t k);
 
-  // Of rows, at most kShared.
-  void look_at(const uint32_t* rows, size_t n);
+  // Of rows, at most kShared, after which n_after others follow.
+  void look_at(const uint32_t* rows, size_t n, size_t n_after);
 
-  // Shows the queries to which row number i may be as near as wanted, whatever rounding does.
-  template <class Show>
-  void show_near(size_t i, Show&& show) const {
-    for (size_t q = 0; q < count_; q += 4)
-      for (unsigned near = near_of_four(i, q); near != 0; near &= near - 1)
-        show(q + static_cast<size_t>(__builtin_ctz(near)));
-  }
+  // The queries to which row number i may be as near as wanted, whatever rounding does: a bit each.
+  uint32_t near(size_t i) const;
 
  private:
-  // Bit j: query q + j, if there is one.
-  unsigned near_of_four(size_t i, size_t q) const;
   template <size_t QUADS>
   void multiply(const float* const* rows, size_t first, size_t n, size_t quad);
   float square_of(const float* vector) const;

@@ -13,7 +13,7 @@ namespace {
 // Rows that are fetched ahead.
 constexpr size_t kAhead = 5;
 // Queries that share rows, and how many rows at a time.
-constexpr size_t kSharing = 32, kShared = Rough::kShared;
+constexpr size_t kSharing = Rough::kQueries, kShared = Rough::kShared;
 
 // Where it is worth it.
 template <class Query>
@@ -40,6 +40,7 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
   control.run(n_threads, (n_queries + each - 1) / each, [&](size_t part, size_t worker) {
     const size_t first = part * each, count = std::min(each, n_queries - first);
     std::vector<Best> best(count);
+    for (Best& each : best) each.reserve(std::min(ranking.k, n_rows));
     std::vector<Exacts> exacts(count);
     for (Exacts& each : exacts) each = exacts_of(model, segments, queries);
     for (size_t s = 0; s < segments.size(); ++s) {
@@ -59,14 +60,14 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
           best[q].keep({exacts[q][s]->distance(row, 0), position, position}, ranking.k);
         };
         if (rough) {
-          for (size_t i = end; i < std::min(end + kShared, n); ++i) exacts[0][s]->fetch(rows[i]);
-          rough->look_at(rows + begin, end - begin);
+          rough->look_at(rows + begin, end - begin, n - end);
           if (best[0].size() < ranking.k) rough->want_nearest(ranking.k);
           for (size_t i = begin; i < end; ++i)
-            rough->show_near(i - begin, [&](size_t q) {
+            for (uint32_t near = rough->near(i - begin); near != 0; near &= near - 1) {
+              const size_t q = static_cast<size_t>(__builtin_ctz(near));
               compare(q, rows[i]);
               bound(q);
-            });
+            }
           continue;
         }
         for (size_t q = 0; q < count; ++q)
