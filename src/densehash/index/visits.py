@@ -31,7 +31,8 @@ class Matches(tuple[Allowed, ...]):
 
     made: dict[object, Any]
 
-    def __new__(cls, allowed: Iterable[Allowed]) -> Matches:  # noqa: PYI034  typing has no Self yet
+    def __new__(cls, allowed: Iterable[Allowed]) -> Matches:
+        """Of the masks of segments."""
         matches = super().__new__(cls, allowed)
         matches.made = {}
         return matches
