@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Index"]
 
+_PLAIN = (np.ndarray, np.memmap)  # the latter are copies of maps, too
+
 
 class Index:
     """Vectors with ids, their codes, and the way from a query to its neighbours.
@@ -893,7 +895,7 @@ class Index:
         state = self._state
         wanted = check_k(k)
         if (
-            (type(Q) is np.ndarray and Q.ndim == 2)
+            (isinstance(Q, np.ndarray) and type(Q) in _PLAIN and Q.ndim == 2)
             and (exclude_self is False and rerank == "auto")
             and (candidates is None and metric is None)
             and (radius is None and probes is None and column is None)
