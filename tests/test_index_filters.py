@@ -179,6 +179,7 @@ def test_a_filter_that_has_changed_finds_other_rows() -> None:
     Q = rows(20, seed=3)
     for share in (0.05, 0.4):
         mask = leaving(index, share)
+        original = mask.copy()
         ids = index.ids[mask]
         listed = ids.tolist()
         for form in (mask, ids, listed):
@@ -194,6 +195,7 @@ def test_a_filter_that_has_changed_finds_other_rows() -> None:
             assert gone in before.ids
             assert gone not in after.ids
             if form is mask:
+                assert same(index.search(Q, K, filter=original), before)
                 mask[gone] = True
 
 

@@ -857,7 +857,7 @@ class Index:
             ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
             By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
             function that is called with arrays of ids and returns booleans. k rows are found where
-            k match.
+            k match. What the last filters found is kept for the next search, of functions nothing.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
