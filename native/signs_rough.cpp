@@ -1,3 +1,4 @@
+// Products and sums may be one step here, which rounds otherwise: errors are larger than that.
 #include "signs_rough.hpp"
 
 #include <algorithm>
@@ -75,7 +76,7 @@ void Rough::want_nearest(size_t k) {
         if (metric_ == Metric::l2) most += squares - product;
         if (metric_ == Metric::cosine) {
           const Floats4 lengths = roots(own * of_rows_[i]);
-          most = lengths > 0 ? most / lengths : Floats4{} + kInfinite;
+          most = lengths > Floats4{} ? most / lengths : Floats4{} + kInfinite;
         }
         nearest = most < nearest ? most : nearest;
       }
@@ -110,7 +111,7 @@ uint32_t Rough::near(size_t i) const {
     const Floats4 squares = own + of_row, error = error_ * squares;
     Ints4 farther;
     if (metric_ == Metric::l2) {
-      farther = squares - 2 * product - error > limit;
+      farther = squares - 2.0f * product - error > limit;
     } else if (metric_ == Metric::ip) {
       farther = -product - error > limit;
     } else {
