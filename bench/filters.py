@@ -83,11 +83,12 @@ class Scan:
         return self._first(((self._rows - query) ** 2).sum(1))
 
     def own(self, query: Rows) -> Rows:
-        return self._numbers[nearest(query[np.newaxis], self._rows, k=self._k, ordered=True)[0]]
+        found = nearest(query[np.newaxis], self._rows, k=self._k, ordered=True)[0]
+        return np.asarray(self._numbers[found])
 
     def _first(self, distances: Rows) -> Rows:
         near = np.argpartition(distances, self._k - 1)[: self._k]
-        return self._numbers[near[np.argsort(distances[near])]]
+        return np.asarray(self._numbers[near[np.argsort(distances[near])]])
 
 
 def least_times(calls: Calls, turns: int, clock: Callable[[], float]) -> dict[str, float]:
