@@ -359,16 +359,6 @@ def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files in a folder and in the folders below it, by their names.
 
     Names that begin with a dot or ``_`` are passed over, as those who write such folders agreed.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     for name in ("year=2024/b.parquet", "year=2023/a.parquet", "_old/c.parquet"):
-    ...         Path(folder, name).parent.mkdir()
-    ...         Path(folder, name).touch()
-    ...     [path.name for path in parquet_files(Path(folder))]
-    ['a.parquet', 'b.parquet']
     """
 
     def fail(error: OSError) -> NoReturn:
@@ -536,15 +526,6 @@ def write_codes(
     columns : blocks of rows of other columns, by name: pyarrow.Array, numpy arrays or lists, of n
         rows in all
     key : name of the column of codes
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "codes.parquet")
-    ...     write_codes(path, np.array([[1, 2], [3, 4]], np.uint8), iter([{"id": ["a", "b"]}]))
-    ...     parquet_names(path), open_parquet(path)[:].tolist()
-    (['id', 'codes'], [[1, 2], [3, 4]])
     """
     pa = import_extra("pyarrow", "parquet")
     n, at = len(codes), 0
