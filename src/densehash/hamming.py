@@ -5,9 +5,9 @@ Codes at equal distance are ordered by position, here and therefore everywhere. 
 release the GIL, give the same bytes for any number of threads, and stop soon after Ctrl-C. They
 need a few megabytes for each thread, besides their inputs and outputs.
 
-:func:`top_k`, :func:`within` and :func:`histogram` also take torch tensors, if codes and queries are
-on the same device, and return tensors on that device. On CUDA, the GPU computes everything, with the
-same answers, and ``n_threads`` has no effect: see docs/gpu.md.
+:func:`top_k`, :func:`within` and :func:`histogram` also take torch tensors, if codes and queries
+are on the same device, and return tensors on that device. On CUDA, the GPU computes everything,
+with the same answers, and ``n_threads`` has no effect: see docs/gpu.md.
 
 ``n_threads=None`` uses every CPU that the process may use. The environment variable
 ``DENSEHASH_SIMD`` forces one of :func:`instruction_sets`.
