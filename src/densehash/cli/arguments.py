@@ -129,7 +129,7 @@ def column_of_ids(ids: str | None, vectors: Path) -> str | None:
     if ids in names:
         if is_file:
             raise InputError(
-                f"--ids {ids} is a file, and a column of {vectors}: ./{ids} would be the file"
+                f"--ids {ids} is both a file and a column of {vectors}: write ./{ids} for the file"
             )
         return ids
     if not is_file and names and Path(ids).suffix.lower() not in (".npy", ".txt"):
@@ -207,7 +207,7 @@ def _parsed(words: list[str], id_type: str | None, where: Callable[[int], str]) 
             if id_type is None:
                 return words
             raise InputError(
-                f"{where(at)} must be an integer, as all ids of the index, got {word[:40]!r}"
+                f"{where(at)} must be an integer, like all ids of the index, got {word[:40]!r}"
             )
         numbers[at] = int(word)
     return numbers
@@ -224,7 +224,7 @@ def _read_lines(path: Path) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise FileError(f"{path}: line {line} is no UTF-8, expected one id a line") from None
+        raise FileError(f"{path}: line {line} is not UTF-8, expected one id a line") from None
     # Not splitlines: an id may hold other signs that Unicode counts as ends of lines.
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines

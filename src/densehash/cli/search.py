@@ -145,11 +145,14 @@ def _search(
     columns = shown_columns(opened, show)
     if isinstance(opened, Index):
         if allow_partial or scheduler is not None or local_cluster is not None:
-            raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
+            raise InputError(
+                f"{index} has no shards, so this process searches it: leave out --scheduler, "
+                "--local-cluster and --allow-partial"
+            )
         search: Callable[..., Any] = partial(opened.search, **asked, n_threads=threads)
     else:
         if threads is not None:
-            raise InputError("--threads: not of an index in shards")
+            raise InputError("--threads cannot be given for an index in shards: leave it out")
         search = partial(search_shards, opened, missing, **asked, allow_partial=allow_partial)
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):

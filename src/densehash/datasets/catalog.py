@@ -208,8 +208,8 @@ def load(
     >>> load("digits.npy")
     Traceback (most recent call last):
         ...
-    densehash.errors.InputError: 'digits.npy' is neither a file that exists nor a data set with \
-a name: digits, patches, sift1m, gist1m, flickr1m
+    densehash.errors.InputError: 'digits.npy' is neither an existing file nor the name of a data \
+set: digits, patches, sift1m, gist1m, flickr1m
     """
     name = str(name_or_path).lower()
     base: Vectors
@@ -224,7 +224,7 @@ a name: digits, patches, sift1m, gist1m, flickr1m
         path = Path(name_or_path)
         if not name or not (path.is_file() or path.is_dir()):  # "" would be this folder
             raise InputError(
-                f"{str(name_or_path)!r} is neither a file that exists nor a data set with a name: "
+                f"{str(name_or_path)!r} is neither an existing file nor the name of a data set: "
                 f"{', '.join(NAMES)}"
             )
         base, own = open_vectors(path, key=key), _queries_inside(path, key)
@@ -355,7 +355,7 @@ def _download(entry: Published, archive: Path, verbose: bool) -> None:
     raise FileError(
         f"{entry.name} cannot be downloaded from here: {'; '.join(reasons)}. Download "
         f"{entry.archive} by hand, put it into {archive.parent}, and run this again; "
-        f"{entry.page} tells more"
+        f"see {entry.page}"
     )
 
 

@@ -377,7 +377,7 @@ def _format_of(path: AnyPath) -> tuple[Path, Format]:
         raise InputError(f"path must be a str or a Path, got {type(path).__name__}")
     where = Path(path)
     if "\0" in str(where):
-        raise InputError(f"path must be a name without zeros, got {str(where)!r}")
+        raise InputError(f"path must have no NUL characters, got {str(where)!r}")
     for form in FORMATS:
         if where.suffix.lower() in form.suffixes:
             return where, form

@@ -82,7 +82,7 @@ def _check_free(out: Path, *, force: bool) -> bool:
             check_free([out], force=force)
             return False
     if not (out / "_versions").is_dir():
-        raise FileError(f"{out} is there and no dataset of Lance: choose another folder")
+        raise FileError(f"{out} exists and is no dataset of Lance: choose another folder")
     if not force:
         raise FileError(f"{out} exists already: force=True (--force) replaces it")
     return True

@@ -124,7 +124,7 @@ def to_pgvector(
 def _name(name: str, what: str) -> str:
     if len(name.encode()) > _LONGEST_NAME:
         raise InputError(
-            f"PostgreSQL has names of at most {_LONGEST_NAME} bytes, and {what} is longer: {name!r}"
+            f"names in PostgreSQL have at most {_LONGEST_NAME} bytes, {what} is longer: {name!r}"
         )
     return quoted(name)
 
@@ -184,7 +184,7 @@ def _text(pa: Any, column: Any, name: str, kind: str) -> Any:
         return column.cast(pa.string())
     if pa.compute.any(pa.compute.match_substring(column, "\0")).as_py():
         raise InputError(
-            f"the column {name!r} has texts with the character NUL, which PostgreSQL has not: "
+            f"the column {name!r} has texts with the character NUL, which PostgreSQL cannot hold: "
             "export to duckdb"
         )
     return _escaped(pa, column)

@@ -151,8 +151,8 @@ class Snapshot:
             other = seen.setdefault(name.lower(), name)
             if other != name:
                 raise InputError(
-                    f"{system} takes the columns {other!r} and {name!r} of the payload for one: "
-                    "export to parquet or pgvector, which tell them apart"
+                    f"{system} cannot tell the columns {other!r} and {name!r} of the payload "
+                    "apart: export to parquet or pgvector, which can"
                 )
         return self.names
 

@@ -132,7 +132,7 @@ def _columns(rows: Snapshot) -> str:
     for name, (_, kind) in zip(rows.check_names("SQLite"), rows.columns, strict=True):
         if name.lower() == "rowid":
             raise InputError(
-                "the payload has a column 'rowid', which SQLite has itself: export to duckdb"
+                "the payload has a column 'rowid', a name that SQLite uses: export to duckdb"
             )
         plain = "INTEGER" if "int" in kind else "REAL" if kind.startswith("float") else "TEXT"
         found.append(f"{quoted(name)} {_TYPES.get(kind, plain)}")
@@ -151,8 +151,8 @@ def _rows(rows: Snapshot, part: Part) -> Iterator[tuple[Any, ...]]:
         values = column.to_pylist()
         if kind == "uint64" and max((value for value in values if value), default=0) > _LARGEST:
             raise InputError(
-                f"the column {name!r} has numbers above 2**63 - 1, which SQLite has not: export to "
-                "duckdb or pgvector"
+                f"the column {name!r} has numbers above 2**63 - 1, which SQLite cannot hold: "
+                "export to duckdb or pgvector"
             )
         columns.append([_plain(value) for value in values])
     return zip(*columns, strict=True)

@@ -207,7 +207,7 @@ class Documents:
         found = tuple((about["payload"] or {}).items())
         if self._metric not in (None, index.metric):
             raise InputError(
-                f"metric is {self._metric!r}, but the index in {self._path} goes by "
+                f"metric is {self._metric!r}, but the index in {self._path} has "
                 f"{index.metric!r}: leave metric out"
             )
         if about["ids"] is None:  # nothing has come yet
@@ -230,7 +230,7 @@ class Documents:
 def _check_columns(columns: Mapping[str, str]) -> Columns:
     reserved = sorted({_TEXT, _METADATA} & set(columns))
     if reserved:
-        raise InputError(f"columns has {reserved[0]!r}, which the index has for itself")
+        raise InputError(f"columns has {reserved[0]!r}, a name that the store uses itself")
     if not columns:
         return ()
     try:
@@ -288,7 +288,7 @@ def _json(name: str, metadata: Mapping[str, Any]) -> str:
     try:
         return json.dumps(metadata, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"metadata of {name!r} must be what JSON has: {error}") from None
+        raise InputError(f"metadata of {name!r} must be something JSON can hold: {error}") from None
 
 
 def _document(name: str, row: Mapping[str, Any], distance: float | None = None) -> Document:

@@ -214,7 +214,7 @@ def _single(asked: MetadataFilter, kinds: Mapping[str, str]) -> dict[str, Any]:
         return {"$and": [{key: {"$exists": True, "$eq": each}} for each in value]}
     if how == FilterOperator.IS_EMPTY and not is_list:
         return {"$or": [is_null, {key: ""}]} if kinds.get(key) == "string" else is_null
-    raise InputError(f"filter {how.value!r} cannot be asked of {key!r}, {kinds.get(key)}")
+    raise InputError(f"filter {how.value!r} cannot be used for {key!r}, {kinds.get(key)}")
 
 
 def _similarity(found: Document, metric: str) -> float:
