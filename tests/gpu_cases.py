@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,3 +30,17 @@ def tensor(array: Any, device: str = "cpu") -> Any:
     import torch
 
     return torch.from_numpy(array).to(device)
+
+
+@contextmanager
+def filled_memory(left: int) -> Iterator[None]:
+    """A GPU that has so many bytes left."""
+    import torch
+
+    torch.cuda.empty_cache()
+    taken = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del taken
+        torch.cuda.empty_cache()

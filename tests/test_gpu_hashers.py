@@ -6,6 +6,7 @@ where a row lies on a plane.
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import sys
@@ -16,12 +17,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_cases import DEVICES, needs_gpu, needs_torch, tensor
+from gpu_cases import DEVICES, filled_memory, needs_gpu, needs_torch, tensor
 from hasher_cases import MAKERS, Make, assert_same_bits, every_hasher, learnt
 from numpy.typing import NDArray
 
 import densehash
-from densehash import DSH, ITQ, LSH, InputError, MissingExtraError, Refined, load_hasher
+from densehash import (
+    DSH,
+    ITQ,
+    LSH,
+    DeviceMemoryError,
+    InputError,
+    MissingExtraError,
+    Refined,
+    load_hasher,
+)
 from densehash.bits import pack, unpack
 from densehash.hashers import Hasher
 from densehash.hashers.refined import ranking_loss
@@ -293,22 +303,65 @@ def test_tensors_that_are_no_rows() -> None:
         LSH(12).fit(T).transform(T[:, :5])
 
 
-def test_an_error_in_the_middle_leaves_the_hasher_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def full_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU that has no memory for the second block of k-means, nor for codes."""
     import torch
 
-    T = rows_on("cpu")
-    hasher = DSH(12, random_state=0).fit(T)
-    before = learnt(hasher)
+    told = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 4.00 GiB"
+    add_by_label, n_blocks = densehash.kmeans.add_by_label, 0
 
-    def full(*_: Any) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+    def full(*given: Any) -> Any:
+        nonlocal n_blocks
+        n_blocks += 1
+        if n_blocks > 1:
+            raise torch.cuda.OutOfMemoryError(told)
+        return add_by_label(*given)
+
+    def no_codes(*_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError(told)
 
     monkeypatch.setattr("densehash.kmeans.add_by_label", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
-        hasher.set_params(n_bits=14).fit(T)
+    monkeypatch.setattr("densehash.hashers.base.pack", no_codes)
+    memory = {3: (1 << 29, 4 << 30)}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", memory.__getitem__)
+    yield
+    assert n_blocks == 2
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_too_little_memory_in_the_middle(
+    device: str | None, request: pytest.FixtureRequest
+) -> None:
+    T: Any = cloud() if device else rows_on("cpu")
+    hasher = DSH(12, random_state=0).fit(T)
+    before = learnt(hasher)
+    request.getfixturevalue("full_device")
+    for act in (
+        hasher.set_params(n_bits=14).fit,
+        hasher.transform,
+        lambda X: list(hasher.transform_blocks(X)),
+    ):
+        with (
+            densehash.device(device),
+            pytest.raises(DeviceMemoryError, match="cuda:3 has too little memory") as error,
+        ):
+            act(T)
+        assert isinstance(error.value, MemoryError)
+        assert "1.50 GiB was asked for, 0.50 GiB of 4.00 GiB is free" in str(error.value)
+        assert "device('cuda:3')" in str(error.value)
+        assert "Tried to allocate" in str(error.value.__cause__)
     assert learnt(hasher) == before
+
+
+def test_other_errors_of_torch_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("densehash.kmeans.add_by_label", wrong)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        DSH(12).fit(rows_on("cpu"))
 
 
 # --- device() ------------------------------------------------------------------------------
@@ -411,6 +464,10 @@ def test_the_device_goes_with_the_work_to_workers_of_dask(device: str) -> None:
 # --- on a GPU only -------------------------------------------------------------------------
 
 
+def refined_fit(X: Any) -> Refined:
+    return Refined(LSH(12), n_steps=2, n_rows=1000, random_state=0).fit(X)
+
+
 class TestOnlyOnAGpu:
     """Kernels, streams and processes of CUDA."""
 
@@ -470,20 +527,38 @@ class TestOnlyOnAGpu:
 
         T = rows_on("cuda")
         hasher = DSH(12, random_state=0).fit(T)
-        before = learnt(hasher)
-        many = T.half().repeat(1000, 1)
+        before, codes = learnt(hasher), hasher.transform(T)
+        many = T.half().repeat(2000, 1)
+        array = many.cpu().numpy()
         torch.cuda.empty_cache()
-        total = torch.cuda.get_device_properties("cuda").total_memory
-        torch.cuda.set_per_process_memory_fraction(
-            (torch.cuda.memory_reserved() + (100 << 20)) / total
-        )
-        try:
-            for act in (hasher.fit, hasher.transform):
-                with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate .* free"):
-                    act(many)
-        finally:
-            torch.cuda.set_per_process_memory_fraction(1.0)
+        with filled_memory(200 << 20):
+            for act in (hasher.fit, hasher.transform, refined_fit):
+                for device, rows in ((None, many), ("cuda", array)):
+                    with (
+                        densehash.device(device),
+                        pytest.raises(
+                            DeviceMemoryError, match=r"asked for, 0\.\d\d GiB of"
+                        ) as error,
+                    ):
+                        act(rows)
+                    del error  # which holds what was made of the rows
+                    gc.collect()
+                    torch.cuda.empty_cache()
         assert learnt(hasher) == before
+        assert torch.equal(hasher.transform(T), codes)
+
+    @every_hasher
+    def test_rows_are_refused_after_they_were_computed_with(self, make: Make) -> None:
+        T = rows_on("cuda")
+        hasher = make().fit(T)
+        codes = hasher.transform(T)
+        wrong = T.clone()
+        wrong[2345, 7] = np.nan
+        for act in (make().fit, hasher.transform, hasher.project):
+            with pytest.raises(InputError, match="got NaN in row 2345, column 7"):
+                act(wrong)
+        # The device is well, and what is computed there is the same.
+        np.testing.assert_array_equal(hasher.transform(T).cpu().numpy(), codes.cpu().numpy())
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_forked_child_is_told_so(self) -> None:

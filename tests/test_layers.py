@@ -31,7 +31,7 @@ ROOMS = {
     "kmeans": {"checks", "columns", "errors", "rows"},
     "hashers": {
         *("bits", "checks", "columns", "errors", "kmeans", "parallel", "progress", "rows"),
-        *("source", "store"),
+        *("source", "store", "tensors"),
     },
     "gpu": {"locks"},
     "truth": {

@@ -170,11 +170,11 @@ def _assign(
 
     def sums_of(block: Floats, start: int) -> _Sums:
         block = _shifted(block, shift)
-        labels = nearest_center(block, here)
+        vectors, counts = add_by_label(block, nearest_center(block, here), k)
         own = 0.0
         if squares is None:
             own = square_sum(block) if known is None else known(block, start)
-        return _Sums(*add_by_label(block, labels, k), own)
+        return _Sums(vectors, counts, own)
 
     sums = rows.map_reduce(sums_of, _add, width=k, label=label)
     return sums if squares is None else sums._replace(squares=squares)

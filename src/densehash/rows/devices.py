@@ -143,7 +143,7 @@ class StreamedRows(Rows):
         there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
         now = self._torch.cuda.current_stream(self._device)
         # By one thread always: each that copies gets threads of torch's own, which would compete.
-        now.wait_event(self._copier.submit(self._copy, here, there, now.record_event()).result())
+        self._copier.submit(self._copy, here, there, now.record_event()).result().synchronize()
         return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
 
     def _copy(self, here: NDArray[Any], there: Any, is_free: Any) -> Any:
@@ -159,7 +159,14 @@ class StreamedRows(Rows):
                 pinned.copy_(piece)
                 there[start : start + step].copy_(pinned, non_blocking=True)
                 lane.read.record(self._stream)
-            return self._stream.record_event()
+            copied = self._event()
+            copied.record(self._stream)
+            return copied
+
+    def _event(self) -> Any:
+        # Who waits for it sleeps. Who does not, keeps a CPU from the threads that copy, of which
+        # there are as many as CPUs: all wait for the one that has none.
+        return self._torch.cuda.Event(blocking=True)
 
     @cached_property
     def _stream(self) -> Any:
@@ -171,7 +178,7 @@ class StreamedRows(Rows):
         lanes = []
         for _ in range(_N_LANES):
             numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
-            lanes.append(_Lane(numbers, self._torch.cuda.Event()))
+            lanes.append(_Lane(numbers, self._event()))
         return cycle(lanes)
 
     def _apply(
