@@ -309,14 +309,14 @@ def full_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import torch
 
     told = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 4.00 GiB"
-    add_by_label, n_blocks = densehash.kmeans.add_by_label, 0
+    n_blocks = 0
 
     def full(*given: Any) -> Any:
         nonlocal n_blocks
         n_blocks += 1
         if n_blocks > 1:
             raise torch.cuda.OutOfMemoryError(told)
-        return add_by_label(*given)
+        return numerics.add_by_label(*given)
 
     def no_codes(*_: Any) -> None:
         raise torch.cuda.OutOfMemoryError(told)
@@ -326,7 +326,7 @@ def full_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     memory = {3: (1 << 29, 4 << 30)}
     monkeypatch.setattr(torch.cuda, "mem_get_info", memory.__getitem__)
     yield
-    assert n_blocks == 2
+    assert n_blocks > 1
 
 
 @pytest.mark.usefixtures("small_blocks")

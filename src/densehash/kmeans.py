@@ -134,7 +134,9 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
         if (sums.counts == 0).any():
             sums = _refill(sums, _find_farthest(rows, relative, shift))
         counts = sums.counts
-        relative = sums.vectors / counts[:, np.newaxis]
+        relative = (
+            sums.vectors / counts.astype(np.float64)[:, np.newaxis]
+        )  # faster than by integers
         moved = np.einsum("ij,ij,i->", relative, relative, counts)
         inertia[number] = max(sums.squares - moved, 0.0)
     return Groups(relative if shift is None else relative + shift, counts, inertia)

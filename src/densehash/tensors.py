@@ -78,7 +78,7 @@ def dtype_name(tensor: Any) -> str:
 
 @contextmanager
 def memory_named() -> Iterator[None]:
-    """Where a GPU has too little memory, an error of densehash says so; it decorates functions, too.
+    """Where a GPU has too little memory, an error of densehash says so. Decorates functions, too.
 
     Examples
     --------

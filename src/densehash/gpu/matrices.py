@@ -21,7 +21,7 @@ _ROWS = 128
 # little, in sums so long, as what float32 does.
 _FEW_FEATURES = 256
 _FEWEST_COLUMNS, _MOST_COLUMNS = 16, 128
-_CHUNK, _SUM_ROWS, _SUM_FEATURES = 256, 16, 128
+_CHUNK, _SUM_ROWS, _SUM_FEATURES = 256, 8, 256
 _SPLIT_FEATURES = 1024
 
 
@@ -320,9 +320,8 @@ def sums_by_label(rows: Any, labels: Any, k: int) -> tuple[Any, Any]:
     float64 tensor (k, d), int64 tensor (k,)
     """
     n, d = rows.shape
-    small = next(
-        one for one in (torch.uint8, torch.int16, torch.int32) if k <= torch.iinfo(one).max
-    )
+    types = torch.uint8, torch.int16, torch.int32
+    small = next(one for one in types if k <= torch.iinfo(one).max)  # sorted sooner
     rising, order = labels.to(small).sort(stable=True)
     limits = torch.searchsorted(rising, torch.arange(k + 1, dtype=small, device=rows.device))
     n_chunks = triton.cdiv(n, _CHUNK)

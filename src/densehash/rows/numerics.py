@@ -98,6 +98,8 @@ def like(values: Any, block: Floats) -> Floats:
     if not is_tensor(values):
         # Made the type here: half as many bytes travel.
         values = sys.modules["torch"].from_numpy(np.asarray(values, dtype=numpy_type(block)))
+        if on_gpu(block):  # which reads pinned memory by itself, after what it is at now
+            return values.pin_memory().to(block.device, non_blocking=True)  # type: ignore[no-any-return]
     there: Floats = values.to(device=block.device, dtype=block.dtype)
     return there
 
