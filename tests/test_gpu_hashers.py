@@ -11,6 +11,7 @@ import operator
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -514,13 +515,24 @@ class TestOnlyOnAGpu:
 
     @pytest.mark.usefixtures("small_blocks")
     def test_blocks_that_were_kept_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X = cloud()
-        found = []
-        for kept in (0.5, 0.0):
+        import torch
+
+        X, found = cloud(), []
+        two_blocks = 2.5 * 4 * (1 << 14) / torch.cuda.mem_get_info()[0]  # of five
+        for kept in (0.5, two_blocks, 0.0):
             monkeypatch.setattr(devices, "_MOST_KEPT", kept)
             with densehash.device("cuda"):
-                found.append(learnt(DSH(12, random_state=0).fit(X)))
-        assert found[0] == found[1]
+                found.append(learnt(DSH(12, p=6, random_state=0).fit(X)))
+        assert found[0] == found[1] == found[2]
+
+    def test_threads_of_torch_are_as_many_as_before(self) -> None:
+        import torch
+
+        torch.set_num_threads(3)
+        with densehash.device("cuda"), ThreadPoolExecutor(1) as others:
+            LSH(12, random_state=0).fit(cloud()).transform(cloud())
+            assert torch.get_num_threads() == 3
+            assert others.submit(torch.get_num_threads).result() == 3
 
     def test_out_of_memory_leaves_the_hasher_as_it_was(self) -> None:
         import torch

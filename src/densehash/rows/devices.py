@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,11 +91,16 @@ class _Lane(NamedTuple):
     read: Any
 
 
+_Key: TypeAlias = tuple[int, int, Any]  # limits and type of a block
+_Sent: TypeAlias = Future[tuple[Any, Any]]  # a tensor, and the event that all of it is there
+
+
 class StreamedRows(Rows):
     """Rows of this machine in blocks that are tensors on a device.
 
     Two blocks are under way: one is computed with while the next is copied. Where several passes
-    are to come (:meth:`keep`), as many blocks as fit stay on the device.
+    are to come (:meth:`keep`), as many blocks as fit stay on the device, and at the end of a pass
+    the first of the others is sent for the next one.
 
     Parameters
     ----------
@@ -114,16 +119,26 @@ class StreamedRows(Rows):
     ) -> None:
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
+        # One thread sends always: each gets threads of torch's own, which would compete.
         self._copier = ThreadPoolExecutor(1)
         # To compute with blocks on: as many as there are blocks, since each has its own memory.
         self._free: SimpleQueue[Any] = SimpleQueue()
-        for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
-            self._free.put(self._torch.cuda.Stream(self._device))
-        self._kept: dict[tuple[int, int, Any], Floats] = {}
+        if self._device.type == "cuda":
+            for _ in range(_N_BLOCKS):
+                self._free.put(self._torch.cuda.Stream(self._device))
+            # One thread less copies than usual: all wait for one that finds no CPU, and who waits
+            # for the device takes one.
+            n_threads = self._torch.get_num_threads()
+            self._copier.submit(self._torch.set_num_threads, max(n_threads - 1, 1)).result()
+            self._torch.set_num_threads(n_threads)  # of threads to come
+        self._kept: dict[_Key, Floats] = {}
         self._room = 0
+        self._comes_again = False
+        self._ahead: dict[_Key, _Sent] = {}  # at most one
 
     def keep(self) -> None:
         """Keep blocks for the passes to come, as many as half of the device's free memory holds."""
+        self._comes_again = True
         if self._device.type == "cuda":
             self._room = int(_MOST_KEPT * self._torch.cuda.mem_get_info(self._device)[0])
 
@@ -137,20 +152,24 @@ class StreamedRows(Rows):
         if self._device.type != "cuda":
             block = self._torch.from_numpy(_readable(as_block(part, self.dtype)))
             return block.to(self._device)  # type: ignore[no-any-return]
+        sent = part if isinstance(part, Future) else self._send(part)
+        there, is_there = sent.result()
+        is_there.synchronize()
+        there.record_stream(self._torch.cuda.current_stream(self._device))
+        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+
+    def _send(self, part: NDArray[Any]) -> _Sent:
+        """Send rows to the device, after those that were sent before."""
         # As few bytes as there are; the device makes floats of them.
         known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative and part.flags.c_contiguous
         here = _readable(part if known else as_block(part, self.dtype))
-        there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
-        now = self._torch.cuda.current_stream(self._device)
-        # By one thread always: each that copies gets threads of torch's own, which would compete.
-        self._copier.submit(self._copy, here, there, now.record_event()).result().synchronize()
-        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+        return self._copier.submit(self._copy, here)
 
-    def _copy(self, here: NDArray[Any], there: Any, is_free: Any) -> Any:
-        """Send an array to a tensor as soon as that is free; an event tells that it is there."""
+    def _copy(self, here: NDArray[Any]) -> tuple[Any, Any]:
+        """A tensor on the device for an array, and the event that all of it is there."""
         step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
         with self._torch.cuda.stream(self._stream):
-            self._stream.wait_event(is_free)
+            there = self._torch.empty(here.shape, dtype=torch_type(here.dtype), device=self._device)
             for start in range(0, len(here), step):
                 piece = self._torch.from_numpy(here[start : start + step])
                 lane = next(self._lanes)
@@ -159,9 +178,9 @@ class StreamedRows(Rows):
                 pinned.copy_(piece)
                 there[start : start + step].copy_(pinned, non_blocking=True)
                 lane.read.record(self._stream)
-            copied = self._event()
-            copied.record(self._stream)
-            return copied
+            is_there = self._event()
+            is_there.record(self._stream)
+            return there, is_there
 
     def _event(self) -> Any:
         # Who waits for it sleeps. Who does not, keeps a CPU from the threads that copy, of which
@@ -204,19 +223,34 @@ class StreamedRows(Rows):
     ) -> Answer:
         with self._torch.cuda.stream(stream):
             stream.synchronize()  # of nothing; the first call of CUDA in a thread
-            block: Any = self._as_block(part)
-            size = block.numel() * block.element_size()
+            if isinstance(part, np.ndarray):
+                part = self._send(part)
+            size = (limits[1] - limits[0]) * self.n_features * np.dtype(self.dtype).itemsize
             key = (*limits, self.dtype)
-            if size <= self._room and key not in self._kept:
+            is_kept = key not in self._kept and size <= self._room
+            if is_kept:
                 self._room -= size
+            elif limits[1] == self.n_rows and self._comes_again:
+                self._send_ahead()
+            block: Any = self._as_block(part)
+            if is_kept:
                 self._kept[key] = block
             answer = super()._apply(function, limits, block)
             stream.synchronize()
             return answer
 
+    def _send_ahead(self) -> None:
+        """Send what the next pass begins with, if it is as this one and rows are in memory."""
+        keys = ((*limits, self.dtype) for limits in self._limits)
+        first = next((key for key in keys if key not in self._kept), None)
+        if first is not None and isinstance(self._array, np.ndarray):
+            self._ahead = {first: self._send(self._array[slice(*first[:2])])}
+
     def _read(self, limits: tuple[int, int]) -> Any:
-        kept = self._kept.get((*limits, self.dtype))
-        return super()._read(limits) if kept is None else kept
+        key = (*limits, self.dtype)
+        if key in self._kept:
+            return self._kept[key]
+        return self._ahead.pop(key) if key in self._ahead else super()._read(limits)
 
     def _map(
         self,
@@ -225,6 +259,7 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
+        self._limits = limits
         return super()._map(function, limits, _N_BLOCKS, label)
 
     def _block_rows(self, width: int) -> int:

@@ -95,12 +95,14 @@ def like(values: Any, block: Floats) -> Floats:
     if not is_tensor(block):
         own: Floats = values.astype(block.dtype, copy=False)
         return own
+    pinned = False
     if not is_tensor(values):
-        # Made the type here: half as many bytes travel.
-        values = sys.modules["torch"].from_numpy(np.asarray(values, dtype=numpy_type(block)))
-        if on_gpu(block):  # which reads pinned memory by itself, after what it is at now
-            return values.pin_memory().to(block.device, non_blocking=True)  # type: ignore[no-any-return]
-    there: Floats = values.to(device=block.device, dtype=block.dtype)
+        # Made the type here: half as many bytes travel. A GPU reads pinned memory by itself, after
+        # what it is at now; numpy fills it, since threads of torch would take CPUs from others.
+        array, pinned = values, on_gpu(block)
+        values = sys.modules["torch"].empty(array.shape, dtype=block.dtype, pin_memory=pinned)
+        values.numpy()[...] = array
+    there: Floats = values.to(device=block.device, dtype=block.dtype, non_blocking=pinned)
     return there
 
 
