@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import cycle
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -15,9 +14,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from densehash._native import Filling
 from densehash.columns import is_tensor
 from densehash.errors import InputError, MissingExtraError
 from densehash.locks import cached_property
+from densehash.parallel import n_threads
 from densehash.rows.local import Rows, as_block
 from densehash.rows.numerics import Floats, to_host, torch_type
 from densehash.source import Source
@@ -31,8 +32,8 @@ _device: ContextVar[str | None] = ContextVar("device", default=None)
 _BLOCK_NUMBERS = 1 << 27
 _N_BLOCKS = 2  # under way
 _MOST_KEPT = 0.5  # of the device's free memory
-# Rows go through memory that the device reads by itself, into which threads of torch copy them: a
-# piece is read while the next is copied.
+# Rows go through memory that the device reads by itself, into which threads copy them: a piece is
+# read while the next ones are copied. The less memory, the more of it is in caches.
 _PIECE_BYTES = 1 << 25
 _N_LANES = 4
 _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
@@ -84,11 +85,11 @@ def current_device() -> str | None:
     return _device.get()
 
 
-class _Lane(NamedTuple):
-    """Memory that a device reads by itself, and the event that it has read it."""
+class _Lanes(NamedTuple):
+    """Memory that a device reads by itself, (lanes, bytes), and the events that it has read it."""
 
     numbers: Any
-    read: Any
+    read: list[Any]
 
 
 _Key: TypeAlias = tuple[int, int, Any]  # limits and type of a block
@@ -119,20 +120,16 @@ class StreamedRows(Rows):
     ) -> None:
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
-        # One thread sends always: each gets threads of torch's own, which would compete.
         self._copier = ThreadPoolExecutor(1)
+        self._n_copiers = n_threads()
+        self._crew = ThreadPoolExecutor(self._n_copiers)
         # To compute with blocks on: as many as there are blocks, since each has its own memory.
         self._free: SimpleQueue[Any] = SimpleQueue()
-        if self._device.type == "cuda":
-            for _ in range(_N_BLOCKS):
-                self._free.put(self._torch.cuda.Stream(self._device))
-            # One thread less copies than usual: all wait for one that finds no CPU, and who waits
-            # for the device takes one.
-            n_threads = self._torch.get_num_threads()
-            self._copier.submit(self._torch.set_num_threads, max(n_threads - 1, 1)).result()
-            self._torch.set_num_threads(n_threads)  # of threads to come
+        for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
+            self._free.put(self._torch.cuda.Stream(self._device))
         self._kept: dict[_Key, Floats] = {}
         self._room = 0
+        self._n_sent = 0  # pieces
         self._comes_again = False
         self._ahead: dict[_Key, _Sent] = {}  # at most one
 
@@ -167,38 +164,44 @@ class StreamedRows(Rows):
 
     def _copy(self, here: NDArray[Any]) -> tuple[Any, Any]:
         """A tensor on the device for an array, and the event that all of it is there."""
-        step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
-        with self._torch.cuda.stream(self._stream):
-            there = self._torch.empty(here.shape, dtype=torch_type(here.dtype), device=self._device)
-            for start in range(0, len(here), step):
-                piece = self._torch.from_numpy(here[start : start + step])
-                lane = next(self._lanes)
-                lane.read.synchronize()  # what was here before
-                pinned = lane.numbers[: piece.nbytes].view(piece.dtype).view(piece.shape)
-                pinned.copy_(piece)
-                there[start : start + step].copy_(pinned, non_blocking=True)
-                lane.read.record(self._stream)
-            is_there = self._event()
-            is_there.record(self._stream)
-            return there, is_there
+        lanes, n_lanes = self._lanes, len(self._lanes.read)
+        source = here.reshape(-1).view(np.uint8)
+        filling = Filling(source, lanes.numbers.numpy(), self._n_sent)
+        work = [self._crew.submit(filling.work) for _ in range(self._n_copiers)]
+        try:
+            with self._torch.cuda.stream(self._stream):
+                dtype = torch_type(here.dtype)
+                there = self._torch.empty(here.shape, dtype=dtype, device=self._device)
+                pieces = there.view(-1).view(self._torch.uint8).split(lanes.numbers.shape[1])
+                for number, piece in enumerate(pieces):
+                    # The piece before may be under way; those before it are there, and others may
+                    # take their places.
+                    lanes.read[(self._n_sent - 2) % n_lanes].synchronize()
+                    filling.allow(number + n_lanes - 1)
+                    filling.wait_for(number)
+                    lane = self._n_sent % n_lanes
+                    piece.copy_(lanes.numbers[lane, : len(piece)], non_blocking=True)
+                    lanes.read[lane].record(self._stream)
+                    self._n_sent += 1
+                is_there = self._event()
+                is_there.record(self._stream)
+                return there, is_there
+        finally:
+            filling.stop()
+            wait(work)
 
     def _event(self) -> Any:
-        # Who waits for it sleeps. Who does not, keeps a CPU from the threads that copy, of which
-        # there are as many as CPUs: all wait for the one that has none.
-        return self._torch.cuda.Event(blocking=True)
+        return self._torch.cuda.Event(blocking=True)  # who waits for it sleeps: CPUs are needed
 
     @cached_property
     def _stream(self) -> Any:
         return self._torch.cuda.Stream(self._device)
 
     @cached_property
-    def _lanes(self) -> Iterator[_Lane]:
-        size = max(min(_PIECE_BYTES, self.n_rows * self.n_features * 8), self.n_features * 8)
-        lanes = []
-        for _ in range(_N_LANES):
-            numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
-            lanes.append(_Lane(numbers, self._event()))
-        return cycle(lanes)
+    def _lanes(self) -> _Lanes:
+        shape = (_N_LANES, min(_PIECE_BYTES, self.n_rows * self.n_features * 8))
+        numbers = self._torch.empty(shape, dtype=self._torch.uint8, pin_memory=True)
+        return _Lanes(numbers, [self._event() for _ in range(_N_LANES)])
 
     def _apply(
         self,
