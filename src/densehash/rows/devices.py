@@ -121,7 +121,7 @@ class StreamedRows(Rows):
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
         self._copier = ThreadPoolExecutor(1)
-        self._n_copiers = n_threads()
+        self._n_copiers = max(n_threads() - _N_BLOCKS, 1)  # the others' CPUs are left to them
         self._crew = ThreadPoolExecutor(self._n_copiers)
         # To compute with blocks on: as many as there are blocks, since each has its own memory.
         self._free: SimpleQueue[Any] = SimpleQueue()
