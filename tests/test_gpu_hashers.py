@@ -28,6 +28,7 @@ from densehash import (
     ITQ,
     LSH,
     DeviceMemoryError,
+    Index,
     InputError,
     MissingExtraError,
     Refined,
@@ -439,6 +440,38 @@ def test_devices_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with densehash.device("cpu"), pytest.raises(MissingExtraError, match=r"densehash\[torch\]"):
         hasher.fit(X)
     assert hasher.transform(X).shape == (len(X), 2)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Found no NVIDIA driver on your system.",
+        "The NVIDIA driver on your system is too old (found version 11040).",
+        "Cannot re-initialize CUDA in forked subprocess. You must use the 'spawn' start method",
+    ],
+)
+def test_torch_says_why_a_device_cannot_be_used(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    X = cloud()
+    hasher = LSH(12, random_state=0).fit(X)
+    before = learnt(hasher)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise RuntimeError(f"{told}\nMore lines of torch.")
+
+    monkeypatch.setattr(torch, "empty", refused)
+    for act in (hasher.fit, hasher.transform, lambda X: Index.build(X, path=tmp_path / "a.dh")):
+        with (
+            densehash.device("cuda"),
+            pytest.raises(InputError, match="device 'cuda' cannot be used: ") as error,
+        ):
+            act(X)
+        assert str(error.value).endswith(told)
+    assert learnt(hasher) == before
+    assert not (tmp_path / "a.dh").exists()
 
 
 @on_every_device
