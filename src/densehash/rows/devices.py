@@ -167,8 +167,9 @@ class StreamedRows(Rows):
         lanes, n_lanes = self._lanes, len(self._lanes.read)
         source = here.reshape(-1).view(np.uint8)
         filling = Filling(source, lanes.numbers.numpy(), self._n_sent)
-        work = [self._crew.submit(filling.work) for _ in range(self._n_copiers)]
+        work: list[Future[None]] = []
         try:
+            work.extend(self._crew.submit(filling.work) for _ in range(self._n_copiers))
             with self._torch.cuda.stream(self._stream):
                 dtype = torch_type(here.dtype)
                 there = self._torch.empty(here.shape, dtype=dtype, device=self._device)
