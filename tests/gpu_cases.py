@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from densehash.errors import DeviceMemoryError
+
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
 
 
@@ -30,6 +32,11 @@ def tensor(array: Any, device: str = "cpu") -> Any:
     import torch
 
     return torch.from_numpy(array).to(device)
+
+
+def too_little_memory(told: str) -> Any:
+    """A ``with`` block that must end with an error of memory that says so."""
+    return pytest.raises(DeviceMemoryError, match=told)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from densehash import (
     DSH,
     ITQ,
     LSH,
-    DeviceMemoryError,
     Index,
     InputError,
     MissingExtraError,
@@ -35,6 +34,7 @@ from densehash import (
     load_hasher,
 )
 from densehash.bits import pack, unpack
+from densehash.errors import DeviceMemoryError
 from densehash.hashers import Hasher
 from densehash.hashers.refined import ranking_loss
 from densehash.kmeans import lloyd

@@ -63,7 +63,6 @@ def test_the_package_shows_its_public_names_and_no_others() -> None:
         "AGH",
         "DSH",
         "DensehashError",
-        "DeviceMemoryError",
         "FileError",
         "HashingNeighbors",
         "ITQ",

@@ -17,7 +17,6 @@ __all__ = [
     "PCAH",
     "SIKH",
     "DensehashError",
-    "DeviceMemoryError",
     "FileError",
     "HashingNeighbors",
     "Index",
@@ -37,13 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from densehash import bits, hamming
     from densehash.bits import pack, unpack
-    from densehash.errors import (
-        DensehashError,
-        DeviceMemoryError,
-        FileError,
-        InputError,
-        MissingExtraError,
-    )
+    from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
     from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
     from densehash.index import HashingNeighbors, Index
     from densehash.rows.devices import device
@@ -52,10 +45,7 @@ if TYPE_CHECKING:
 else:  # or a type checker would take any name for one of the package
     _NAMES = {
         "bits": ("pack", "unpack"),
-        "errors": (
-            *("DensehashError", "DeviceMemoryError", "FileError", "InputError"),
-            "MissingExtraError",
-        ),
+        "errors": ("DensehashError", "FileError", "InputError", "MissingExtraError"),
         "hamming": (),
         "hashers": (
             *("AGH", "DSH", "ITQ", "KLSH", "LSH", "PCAH", "Refined", "SIKH", "SpH"),
