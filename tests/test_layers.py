@@ -27,11 +27,14 @@ ROOMS = {
     "progress": set(),
     "disk": {"errors", "progress"},
     "store": {"_native", "disk", "errors", "progress", "source"},
-    "rows": {"checks", "columns", "errors", "gpu", "locks", "parallel", "progress", "source"},
+    "rows": {
+        *("_native", "checks", "columns", "errors", "gpu", "locks", "parallel", "progress"),
+        "source",
+    },
     "kmeans": {"checks", "columns", "errors", "rows"},
     "hashers": {
         *("bits", "checks", "columns", "errors", "kmeans", "parallel", "progress", "rows"),
-        *("source", "store"),
+        *("source", "store", "tensors"),
     },
     "gpu": {"locks"},
     "truth": {

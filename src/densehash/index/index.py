@@ -65,6 +65,7 @@ from densehash.progress import shows_bars
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
+from densehash.tensors import memory_named
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Index:
 
     @classmethod
     @lets_go
+    @memory_named()
     def build(
         cls,
         X: VectorsLike,
