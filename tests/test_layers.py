@@ -1,6 +1,7 @@
 """Imports go one way: each room imports only rooms below it, as drawn in the design."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -182,6 +183,38 @@ def test_files_of_the_index_import_only_floors_below(path: Path) -> None:
     dotted = [name.split(".") for name in imported_modules(path)]
     imported = {name[2] for name in dotted if name[:2] == ["densehash", "index"]}
     assert imported - {room} <= below
+
+
+def private_names(path: Path, name: str) -> set[str]:
+    """Attributes and methods of a class that only its own room may know."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    found = {node.name for node in body.body if isinstance(node, ast.FunctionDef)}
+    found |= {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
+    return {one for one in found if one.startswith("_") and not one.endswith("_")}
+
+
+# The class that users see of a room, and the function that shows the other rooms its state.
+FACES = {
+    "index": ("index/index.py", "Index"),
+    "distributed": ("distributed/sharded.py", "ShardedIndex"),
+}
+
+
+@pytest.mark.parametrize("room", FACES)
+def test_other_rooms_know_no_private_names_of_an_index(room: str) -> None:
+    """Examples in docstrings included. `self._lock` of another class is its own."""
+    path, name = FACES[room]
+    private = private_names(SOURCE / path, name)
+    assert {"_store", "_change"} <= private
+    named = re.compile(rf"(?<!\bself)(?<!\bcls)\.({'|'.join(private)})\b")
+    others = [path for path in FILES if room in ROOMS[room_of_file(path)]]
+    found = {
+        f"{path.relative_to(SOURCE)}: {match.group()}"
+        for path in others
+        for match in named.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert not found
 
 
 @pytest.mark.parametrize("path", FILES, ids=room_of_file)

@@ -58,20 +58,6 @@ def hits_in(
     Raises
     ------
     Stale : if a shard is lost, has another number of rows, or has changed between batches
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> try:
-    ...     hits_in(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
-    ... except Stale as stale:
-    ...     stale.looks["shard-0"].lost
-    '/no-such-folder/shard-0 is not there'
     """
     marks = {} if marks is None else marks
     parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -114,20 +100,6 @@ def found_together(
     Raises
     ------
     Stale : as :func:`hits_in` does
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> try:
-    ...     found_together(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
-    ... except Stale as stale:
-    ...     stale.looks["shard-0"].lost
-    '/no-such-folder/shard-0 is not there'
     """
     marks: dict[str, str] = {}
     parts: list[tuple[NDArray[Any], ...]] = []

@@ -33,6 +33,7 @@ from densehash.index import Index
 from densehash.index.building import empty_state, kept_type
 from densehash.index.changes import check_new, with_rows
 from densehash.index.ids import IdType, type_of
+from densehash.index.index import index_state
 from densehash.index.state import State
 from densehash.rows import Floats, Rows, rows_of
 from densehash.rows.dask import Part, compute
@@ -120,20 +121,6 @@ def write_shards(
     ------
     InputError : if rows or ids are not what they should be
     FileError : if a shard cannot be written
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> from tempfile import TemporaryDirectory
-    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
-    >>> chunks = Chunks(np.ones((5, 8)))
-    >>> with TemporaryDirectory() as folder:
-    ...     home = Home(Path(folder), marks_of(state))
-    ...     ids, payload = IdChunks(None, chunks), PayloadChunks(None, chunks)
-    ...     empty = replace(state, segments=())
-    ...     new = write_shards(home, empty, chunks, ids, payload, old=[], verbose=0)
-    >>> [one.n_rows for one in new]
-    [5]
     """
     _check_none_lost(old)
     empty = delayed(state, pure=False, traverse=False)
@@ -156,16 +143,6 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
     home : where the shard goes
     source : the folder of the index
     old : as in :func:`write_shards`
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
-    >>> with TemporaryDirectory() as folder:
-    ...     index.save(Path(folder, "a.dh"))
-    ...     home = Home(Path(folder), marks_of(index._state))
-    ...     copy_shard(home, Path(folder, "a.dh"), old=[])[0].n_rows
-    8
     """
     _check_none_lost(old)
     new: list[Seen] = compute([delayed(_copied, pure=False)(home, new_name(), source)])
@@ -197,7 +174,7 @@ def _written(
 def _copied(home: Home, name: str, source: Path) -> Seen:
     if not _is_there(home, name):
         index = Index.open(source)
-        check_same(source, marks_of(index._state), home.marks)
+        check_same(source, marks_of(index_state(index)), home.marks)
         index.verify()  # damage is found, not written anew
         place_shard(home, name, index)
     return _must_see(home, name)

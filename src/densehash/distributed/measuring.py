@@ -39,14 +39,6 @@ def measured(
     state : what they have in common
     shards : all of them, just written
     random_state : draws the rows that ask
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8, sketch="codes")._state
-    >>> measured(Home(Path("no-such-folder"), {}), state, [], 0) is state  # not of codes
-    True
     """
     if not state.sketch.estimates:
         return state

@@ -162,19 +162,7 @@ class _Part(NamedTuple):
 
 
 def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
-    """The neighbours of a batch of queries in some shards, at least one.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> answer_of(search, asked, ["shard-0123456789abcdef"]).looks[0].lost
-    '/no-such-folder/shard-0123456789abcdef is not there'
-    """
+    """The neighbours of a batch of queries in some shards, at least one."""
     # One object each in the graph: they go to each worker once, not once with each shard.
     told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
     workers = workers_for(len(names))

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-__all__ = ["PartialHits", "PartialRanges", "ShardedIndex"]
+__all__ = ["PartialHits", "PartialRanges", "ShardedIndex", "whole_of"]
 
 _TRIES = 10  # of a search, while shards change
 
@@ -382,6 +382,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
             ],
             "bytes_on_disk": self._store.n_bytes + sum(one.n_bytes for one in shards),
             "generation": self._store.generation,
+            "format_version": self._store.version,
         }
 
     # --- changed ------------------------------------------------------------------------------
@@ -692,12 +693,6 @@ missing=())
         """Know how many rows shards have now; at once, for all threads."""
         self._rows = {name: rows.get(name, n) for name, n in self._rows.items()}
 
-    def _whole(self) -> State:
-        """All rows as one index, read by this process: an error names the shard that is damaged."""
-        home, state = self._catalog.home, self._catalog.state
-        shards = {name: open_shard(home, name, payload=True) for name in self._catalog.rows}
-        return together(home, shards) if shards else state
-
     def _check_filter(self, chosen: AnyFilter | None) -> AnyFilter | None:
         if chosen is None or callable(chosen):
             return chosen
@@ -801,6 +796,13 @@ missing=())
                 sweep(self.path, change)
                 self._take()
         return tuple(one.name for one in new)
+
+
+def whole_of(index: ShardedIndex) -> State:
+    """All rows as one index, read by this process: an error names the shard that is damaged."""
+    home, state, rows = index._catalog
+    shards = {name: open_shard(home, name, payload=True) for name in rows}
+    return together(home, shards) if shards else state
 
 
 def _nothing(state: State, n_queries: int, k: int, rerank: str | None, *, ranges: bool) -> Any:

@@ -64,18 +64,6 @@ def nearest_together(
     names : of the shards
     own : ids of the queries, none of which is its own neighbour; True leaves out the first row that
         equals the query; False leaves out nothing
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> nearest_together(search, asked, ["shard-0123456789abcdef"], False)[1][0].lost
-    '/no-such-folder/shard-0123456789abcdef is not there'
     """
     wide = search
     if own is not False:  # one more, for the query itself
@@ -98,18 +86,6 @@ def within_together(
     """All rows within the radius of a batch of queries, by query, distance and id.
 
     The parameters are those of :func:`nearest_together`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None, radius=1.0)
-    >>> within_together(search, asked, ["shard-0123456789abcdef"], False)[0].ids
-    array([], dtype=int64)
     """
     parts, looks = _asked_of_all(_within_here, search._replace(equal=own is True), asked, names)
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -55,7 +55,7 @@ from densehash.index.state import (
     Settings,
     State,
     content_of,
-    state_from,
+    state_at,
     with_segments_of,
 )
 from densehash.index.tuning import Tuning, tune
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
     from densehash.hashers import Hasher
 
-__all__ = ["Index"]
+__all__ = ["Index", "index_state"]
 
 
 class Index:
@@ -404,7 +404,7 @@ class Index:
         8
         """
         store = Store.open(path, form=INDEX, mapped=mmap)
-        return cls(_state_at(store.path, store.content), store)
+        return cls(state_at(store.path, store.content), store)
 
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
         """Write the index to a folder: all of it, or nothing.
@@ -460,7 +460,7 @@ class Index:
             self._store.refresh()
             if self._store.mark == self._mark:
                 return False
-            self._state = _state_at(self._store.path, self._store.content, self._state)
+            self._state = state_at(self._store.path, self._store.content, self._state)
             self._mark = self._store.mark
             return True
 
@@ -576,6 +576,7 @@ class Index:
             "probes": state.settings.probes,
             "recall": state.settings.recall,
             "generation": None if self._store is None else self._store.generation,
+            "format_version": None if self._store is None else self._store.version,
         }
 
     # --- changed ------------------------------------------------------------------------------
@@ -1222,7 +1223,7 @@ class Index:
                 return
             with self._store.change() as change:
                 if self._store.mark != self._mark:
-                    self._state = _state_at(self._store.path, change.content, self._state)
+                    self._state = state_at(self._store.path, change.content, self._state)
                     self._mark = self._store.mark
                 after = make(self._state, on_disk(change))
                 if after is self._state:
@@ -1256,8 +1257,15 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:
-    try:
-        return state_from(content, before)
-    except FileError as error:
-        raise FileError(f"{path}: {error}") from None
+def index_state(index: Index) -> State:
+    """All that an index is at this moment: what the other rooms of the package see of it.
+
+    ``Index(state)`` goes the other way: an index in memory.
+
+    Examples
+    --------
+    >>> state = index_state(Index.build(np.eye(8), n_bits=8))
+    >>> state.n_live, len(Index(state))
+    (8, 8)
+    """
+    return index._state

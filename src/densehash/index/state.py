@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = [
     "Settings",
     "State",
     "content_of",
+    "state_at",
     "state_from",
     "with_segments_of",
 ]
@@ -328,6 +330,22 @@ def state_from(content: Mapping[str, Any], before: State | None = None) -> State
         raise
     except (DensehashError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"the index cannot be read: {error}") from None
+
+
+def state_at(folder: Path, content: Mapping[str, Any], before: State | None = None) -> State:
+    """The index that a folder holds, as :func:`state_from` reads it; an error names the folder.
+
+    Examples
+    --------
+    >>> state_at(Path("a.dh"), {})
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: a.dh: the index cannot be read: 'metric'
+    """
+    try:
+        return state_from(content, before)
+    except FileError as error:
+        raise FileError(f"{folder}: {error}") from None
 
 
 def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
