@@ -42,9 +42,11 @@ def measured(
     """
     if not state.sketch.estimates:
         return state
-    if state.vector_type is None:
-        reason = f"{state.reason}; no vectors are kept, so recall is not measured"
-        return replace(state, reason=f"{reason}, and every estimate is looked at")
+    if not state.is_exact:
+        why, how = "no vectors are kept", "every estimate is looked at"
+        if state.vector_type is not None:  # what they were is known to the chunks alone
+            why, how = "vectors are kept with scales", "every row is compared"
+        return replace(state, reason=f"{state.reason}; {why}, so recall is not measured, and {how}")
     rows = {one.name: one.n_rows for one in shards}
     numbers = rows_that_ask(sum(rows.values()), random_state)
     if len(numbers) == 0:

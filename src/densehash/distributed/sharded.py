@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import as_array
 from densehash.columns import column_of, parts_of_frame
 from densehash.distributed.asking import Stale, found_together, hits_in
-from densehash.distributed.building import copy_shard, learnt, write_shards
+from densehash.distributed.building import copy_shard, most_groups, write_shards
 from densehash.distributed.catalog import (
     Catalog,
     Whole,
@@ -34,6 +33,7 @@ from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen,
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.index.answers import Fetch, FoundRows, Hits, Ranges, no_hits
+from densehash.index.building import kept_type, learnt
 from densehash.index.fetching import no_payload
 from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns
 from densehash.index.given import check_given
@@ -218,21 +218,23 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         clear_unfinished(folder)
         with Store.creating(folder, form=SHARDS) as change:
             state = learnt(
-                chunks,
-                names.id_type,
+                chunks.hashed(metric),
+                chunks.dtype,
+                metric=metric,
+                id_type=names.id_type,
+                vector_type=kept_type(chunks.dtype, keep_vectors),
+                payload=beside.columns,
                 sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
                 kind=kind,
-                metric=metric,
-                keep_vectors=keep_vectors,
                 n_groups=n_groups,
                 groups_a_row=groups_a_row,
                 n_tables=n_tables,
                 random_state=random_state,
-                verbose=verbose,
+                most_groups=most_groups(chunks),
+                verbose=verbose > 0,
             )
-            state = replace(state, payload=beside.columns)
             home = Home(folder, marks_of(state))
             try:
                 new = write_shards(home, state, chunks, names, beside, old=[], verbose=verbose)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from densehash.bits import MAX_BITS
 from densehash.checks import check_chance, check_choice, check_integer, check_vectors
 from densehash.columns import is_tensor, on_gpu
 from densehash.errors import InputError
+from densehash.index.columns import Columns
 from densehash.index.gathering import Gathered
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
@@ -34,6 +36,7 @@ from densehash.rows.mapped import unmapped
 from densehash.rows.numerics import to_host
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
+from densehash.truth import METRICS
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
@@ -42,10 +45,10 @@ __all__ = [
     "as_hashed",
     "as_kept",
     "check_settings",
-    "empty_state",
     "fitted",
     "kept_type",
     "kind_for",
+    "learnt",
     "rows_to_build",
     "rowset_of",
     "sketch_for",
@@ -146,70 +149,72 @@ def _usual_hasher(n_bits: int, n_features: int) -> Hasher:
     return ITQ(n_bits, n_iter=0) if n_bits > n_features else ITQ(n_bits)
 
 
-def empty_state(
+def learnt(
     hashed: Any,
-    rows_of: Callable[[Any], Rows],
+    dtype: np.dtype[Any],
     *,
-    sketch: str = "auto",
-    hasher: str | Hasher,
-    n_bits: int | None,
-    kind: str,
-    options: Mapping[str, int | None],
     metric: str,
     id_type: IdType,
     vector_type: str | None,
-    random_state: int | RandomState | None,
-    verbose: int,
-    scaled: bool = False,
+    payload: Columns | None = None,
+    sketch: str = "auto",
+    hasher: str | Hasher = "auto",
+    n_bits: int | None = None,
+    kind: str = "auto",
+    n_groups: int | None = None,
     groups_a_row: int | None = None,
+    n_tables: int | None = None,
+    random_state: int | RandomState | None = None,
     most_groups: int | None = None,
+    verbose: bool = False,
 ) -> State:
-    """All that is learnt before the first row is kept: an index of no rows.
+    """All that is learnt from rows before the first of them is kept: an index of no rows.
+
+    Every index that learns is made here: of rows in memory, in files, on a GPU or on a cluster.
 
     Parameters
     ----------
-    hashed : rows as they are hashed, here or on a cluster
-    rows_of : makes Rows of them, after the hasher has learnt
-    options : of kinds, by name; None where nothing was said
-    sketch, hasher, n_bits, kind, metric, random_state, verbose : as in
-        :meth:`densehash.Index.build`
+    hashed : rows as they are hashed, wherever they lie
+    dtype : of the rows as they came
     id_type, vector_type : in which ids and vectors are kept
-    scaled : whether signs go with vectors in whole numbers, with a scale for each row
-    groups_a_row : as in :meth:`densehash.Index.build`
-    most_groups : of signs, where nothing was said of groups; None are as many as suit the rows
+    payload : names and types of the columns that are kept beside the vectors
+    metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
+        as in :meth:`densehash.Index.build`
+    most_groups : of signs, where ``n_groups`` is not given; None are as many as suit the rows
 
     Examples
     --------
-    >>> state = empty_state(
-    ...     np.eye(8), Rows, hasher="lsh", n_bits=8, kind="multi", options={"n_tables": 2},
-    ...     metric="l2", id_type="int64", vector_type=None, random_state=0, verbose=0,
-    ... )
-    >>> state.in_words(0)
+    >>> types = {"id_type": "int64", "vector_type": None}
+    >>> rows, dtype = np.eye(8), np.dtype(float)
+    >>> learnt(rows, dtype, metric="l2", hasher="lsh", n_bits=8, kind="multi", **types).in_words(0)
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
+    check_choice(metric, "metric", METRICS)
+    rows_to_learn = partial(rows_of, hashed, verbose=verbose, device=current_device())
+    options = {"n_groups": n_groups, "n_tables": n_tables}
     made: Sketch
     if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
         _check_no_hasher(hasher)
         where, made, reason = _signs_for(
             kind,
-            rows_of(hashed),
+            rows_to_learn(),
             n_bits,
             options=options,
             most_groups=most_groups,
             metric=metric,
             random_state=random_state,
             second=vector_type is None,
-            scaled=scaled,
+            scaled=vector_type == "int8" and dtype.kind == "f",
             groups_a_row=groups_a_row,
         )
     else:
         _check_one_group(groups_a_row)
-        learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+        fit = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=int(verbose))
         where, reason = kind_for(
-            kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
+            kind, rows_to_learn(), fit.n_bits_, options=options, random_state=random_state
         )
-        made = Codes(learnt)
-    return State(made, where, metric, id_type, vector_type, reason=reason)
+        made = Codes(fit)
+    return State(made, where, metric, id_type, vector_type, reason=reason, payload=payload)
 
 
 def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:
@@ -380,7 +385,7 @@ def check_settings(
     n_features : of the rows to come
     n_rows : how many there will be at least
     keeps_vectors : whether vectors are kept then
-    sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`empty_state`
+    sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`learnt`
 
     Examples
     --------
@@ -478,18 +483,18 @@ def _kind_told(
     return kind, reason, given
 
 
-def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:
-    """The type in which vectors are kept, or None where they are not.
+def kept_type(dtype: np.dtype[Any], keep_vectors: bool | str) -> str | None:
+    """The type in which vectors of some type are kept, or None where they are not.
 
     Examples
     --------
-    >>> kept_type(np.zeros((2, 2), np.uint8), True), kept_type(np.zeros((2, 2)), True)
+    >>> kept_type(np.dtype("uint8"), True), kept_type(np.dtype("float64"), True)
     ('uint8', 'float32')
     """
     if keep_vectors is False:
         return None
     if keep_vectors is True:
-        return X.dtype.name if X.dtype.name in VECTOR_TYPES else "float32"
+        return dtype.name if dtype.name in VECTOR_TYPES else "float32"
     if keep_vectors not in VECTOR_TYPES:
         raise InputError(
             f"keep_vectors must be True, False or one of {', '.join(VECTOR_TYPES)}, "

@@ -65,7 +65,6 @@ from densehash.progress import shows_bars
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
-from densehash.truth import METRICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,11 +191,10 @@ class Index:
         >>> index.search(X[7:8], k=1).ids
         array([['row 7']], dtype=object)
         """
-        check_choice(metric, "metric", METRICS)
         X, ids = parts_of_frame(X, ids, column)
         vectors, hashed = rows_to_build(X, metric)
         shown = shows_bars(verbose)
-        vector_type = kept_type(vectors, keep_vectors)
+        vector_type = kept_type(vectors.dtype, keep_vectors)
         names = None if ids is None else check_ids(ids)
         if names is not None:
             check_new(names, len(vectors))
