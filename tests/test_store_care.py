@@ -26,7 +26,7 @@ from store_cases import assert_equal, edit, entries, failing_looks, files_of, ro
 from densehash import disk
 from densehash.errors import FileError
 from densehash.index import Index
-from densehash.store import Store, changing, folder, lets_go, verify
+from densehash.store import Store, changing, folder, lets_go, lockfile, verify
 from densehash.store.manifest import MANIFEST
 
 NEW = {"n": 7, "x": rows(7)}
@@ -135,7 +135,7 @@ def test_an_index_that_has_lost_its_manifest_is_not_swept(tmp_path: Path) -> Non
 
 def test_a_first_writer_that_was_killed_leaves_what_the_next_one_removes(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    nothing = mock.patch.object(changing, "_remove")  # as if it was killed
+    nothing = mock.patch.object(changing, "remove_files")  # as if it was killed
     with suppress(KeyboardInterrupt), nothing, Store.creating(path) as change:
         change.stage(rows(9), "x")
         raise KeyboardInterrupt
@@ -248,7 +248,7 @@ def test_what_is_published_is_reported_as_published(
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
 
-LINES = {module.__file__ for module in (disk, changing, folder)} | {
+LINES = {module.__file__ for module in (disk, changing, lockfile, folder)} | {
     contextmanager.__code__.co_filename
 }
 

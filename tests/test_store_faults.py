@@ -24,7 +24,7 @@ from store_cases import assert_equal, entries, files_of, rows, small
 
 from densehash import disk
 from densehash.errors import FileError
-from densehash.store import Change, Store, arrays, changing, folder, reading, verify
+from densehash.store import Change, Store, arrays, changing, folder, lockfile, reading, verify
 from densehash.store.arrays import open_array
 from densehash.store.manifest import MANIFEST
 
@@ -286,10 +286,10 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert at > 100
 
 
-FILES = {module.__file__ for module in (disk, folder, changing, arrays)}
+FILES = {module.__file__ for module in (disk, folder, changing, lockfile, arrays)}
 TRACED = {
     *("change", "create", "creating", "stage", "publish", "_end", "write_array", "lock"),
-    *("making", "_make_folder", "_mark_new", "settle", "sweep", "_remove", "take", "leave"),
+    *("making", "_make_folder", "_mark_new", "settle", "sweep", "remove_files", "take", "leave"),
 }
 
 

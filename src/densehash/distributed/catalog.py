@@ -15,7 +15,7 @@ from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, marks_of
 from densehash.errors import FileError, InputError
 from densehash.index.state import State, state_from
 from densehash.store import Change, Store
-from densehash.store.changing import TIMEOUT, lock, never_published
+from densehash.store.lockfile import TIMEOUT, lock, never_published
 from densehash.store.manifest import SHARDS
 
 __all__ = ["Catalog", "Whole", "catalog_of", "clear_unfinished", "content_with", "sweep"]
