@@ -27,7 +27,7 @@ MODULES = sorted(
 
 # What these define is for the package itself: it is documented, and tests show how it is called.
 # Examples are for what users call, which the packages show.
-INSIDE = ("densehash.index.", "densehash.distributed.", "densehash.store.")
+INSIDE = tuple(f"densehash.{room}." for room in ("datasets", "distributed", "index", "store"))
 
 
 @pytest.mark.parametrize("name", MODULES)

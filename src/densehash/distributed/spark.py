@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from densehash.checks import check_integer
-from densehash.datasets.arrow import PieceRows
+from densehash.datasets.pieces import PieceRows
 from densehash.datasets.reading import import_extra
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
