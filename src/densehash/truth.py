@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from densehash.checks import VectorsLike, check_choice, check_integer, check_vectors
 from densehash.choices import MetricName
 from densehash.errors import InputError
+from densehash.mapped import unmapped
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
-from densehash.rows.mapped import unmapped
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
 from densehash.tensors import as_tensor, common_device

@@ -32,7 +32,7 @@ from densehash.datasets.parquet import (
 from densehash.datasets.reading import Vectors, reason
 from densehash.datasets.vecs import open_vecs, write_vecs
 from densehash.errors import DensehashError, FileError, InputError
-from densehash.rows.mapped import unmapped
+from densehash.mapped import unmapped
 
 __all__ = [
     "FORMATS",

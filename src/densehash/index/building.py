@@ -29,10 +29,10 @@ from densehash.index.sketches import Bits, Codes, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
+from densehash.mapped import unmapped
 from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows, rows_of
 from densehash.rows.devices import StreamedRows, current_device
-from densehash.rows.mapped import unmapped
 from densehash.rows.numerics import to_host
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
