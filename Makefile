@@ -18,6 +18,8 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 # Tests on all cores; one takes over what another has not begun.
 PARALLEL := --numprocesses auto --dist worksteal
+# Each core has its process of tests: threads of BLAS beside it would only wait for each other.
+test check coverage test-wheel test-oldest: export OPENBLAS_NUM_THREADS ?= 1
 
 # Types are checked while tests run, which leave a core idle now and then. What mypy says comes
 # last, where it is seen; what fails, fails all.

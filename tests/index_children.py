@@ -12,9 +12,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,9 +31,6 @@ from densehash import disk
 from densehash.errors import DensehashError
 from densehash.index import Index, placing
 from densehash.store.manifest import MANIFEST
-
-with contextlib.suppress(ImportError):  # once, and not in every child
-    pass
 
 Say = Callable[[Any], None]
 
@@ -300,22 +299,32 @@ def look(index: Index, **asked: Any) -> int:
 
 
 def readers(kind: str, path: str, n: int, seconds: float, *, say: Say) -> None:
-    """Readers and a writer for some seconds; says what each reader has seen."""
-    end = time.monotonic() + seconds
+    """Readers for some seconds beside a writer; says what each reader has seen."""
     writer = start_moving(kind, Path(path))
-    children = together(_read_until, path, end, n=n)
+    children = together(_read_until, path, time.monotonic() + seconds, n=n)
     next(children)
-    while time.monotonic() < end:
-        move(writer)
-    for answer in children:
-        say(answer)
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            move(writer)
+
+    with ThreadPoolExecutor(1) as pool:  # now that there are children: no thread is forked
+        writing = pool.submit(write)
+        try:
+            for answer in children:
+                say(answer)
+        finally:
+            done.set()
+        writing.result()
     say(writer.info()["generation"])
 
 
 def _read_until(number: int, path: str, end: float, *, say: Say) -> None:
     seen: list[int] = []
     index = Index.open(path)
-    while not seen or time.monotonic() < end:  # a busy machine may have given us no time yet
+    # A busy machine may give us no time until the end: two states are seen all the same.
+    while (now := time.monotonic()) < end or (len(set(seen)) < 2 and now < end + HANG):
         if number % 2:
             index.refresh()
         else:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hasher_cases import MAKERS, Make, every_hasher, learnt, mixture
+from hasher_cases import MAKERS, learnt, mixture
 from index_cases import hasher, rows
 from row_cases import InChunks
 from typer.testing import CliRunner
@@ -152,9 +152,11 @@ def spread_rows() -> Any:
     return da.from_array(FITTED, chunks=(256, FITTED.shape[1]))
 
 
-@every_hasher
-def test_a_cluster_fits_and_encodes(client: Any, make: Make) -> None:
+# One of each way to learn; tests/test_dask.py has all hashers, on the threads of one process.
+@pytest.mark.parametrize("name", ["DSH-rows", "KLSH", "AGH", "Refined"])
+def test_a_cluster_fits_and_encodes(client: Any, name: str) -> None:
     """The bytes of the same parts on one machine, from two processes that share nothing."""
+    make = MAKERS[name]
     here = make().fit(InChunks(FITTED, spread_rows().chunks[0]))
     there = make().fit(spread_rows())
     assert learnt(there) == learnt(here)

@@ -38,12 +38,12 @@ def server() -> Iterator[Server]:
 @posix
 @every_kind
 def test_readers_see_what_was_published(kind: str, server: Server, tmp_path: Path) -> None:
-    seconds = {"flat": 5, "grouped": 2, "multi": 2}[kind] * SOAK
+    seconds = (2 if kind == "flat" else 1) * SOAK
     (*seen, published), status = server.run("readers", kind, tmp_path / "a", 8, seconds)
     assert status == 0
     assert len(seen) == 8
     assert sum(answers for answers, _, _ in seen) > 8
-    assert max(generations for _, generations, _ in seen) > 1
+    assert min(generations for _, generations, _ in seen) > 1
     assert max(last for _, _, last in seen) <= published
     Index.open(tmp_path / "a").verify()
 
@@ -91,7 +91,7 @@ def test_threads_search_while_one_changes(kind: str, opened: bool, tmp_path: Pat
         tasks = [pool.submit(search) for _ in range(4)]
         try:
             for value in range(2, 1000):
-                if value > 30 and len(seen) > 2:
+                if value > 15 * SOAK and len(seen) > 2:
                     break
                 index.update(np.arange(MOVED), moved(value))
                 if value % 7 == 0:

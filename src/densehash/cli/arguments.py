@@ -36,9 +36,9 @@ Key = Annotated[
 Method = Annotated[
     str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
 ]
-Bits = Annotated[int | None, typer.Option(help="Bits of a code, 1 to 4096; 256 without it.")]
+Bits = Annotated[int | None, typer.Option(help="Bits of a code, 1 to 4096; default 256.")]
 Metric = Annotated[
-    str | None, typer.Option(help="l2, cosine or ip (inner product); the index's own without it.")
+    str | None, typer.Option(help="l2, cosine or ip (inner product); default: the index's own.")
 ]
 OwnMetric = Annotated[str, typer.Option("--metric", help="l2, cosine or ip (inner product).")]
 Sketch = Annotated[
@@ -76,7 +76,7 @@ PayloadOf = Annotated[
         "Parquet, Arrow, Feather, CSV, TSV and JSON lines.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="How many threads; one for each CPU without it.")]
+Threads = Annotated[int | None, typer.Option(help="How many threads; default: one for each CPU.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 
 IdsOfRows = Annotated[
@@ -139,7 +139,7 @@ def column_of_ids(ids: str | None, vectors: Path) -> str | None:
 
 
 def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> Ids | None:
-    """Ids of a file of vectors: of a column of it, or of a file of their own; None without.
+    """Ids of a file of vectors: of a column of it, or of a file of their own; or None.
 
     Parameters
     ----------

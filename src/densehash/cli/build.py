@@ -91,11 +91,11 @@ def _build(
     local_cluster: LocalCluster = None,
     shard_rows: Annotated[
         int | None,
-        typer.Option(help="Rows of a shard, where workers make them; 128 MB or less without it."),
+        typer.Option(help="Rows of a shard, where workers make them; default: 128 MB or less."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of a file of vectors; without --ids, ids count rows from 0 on.
+    """Make an index of a file of vectors. Ids count rows from 0 on, or come by --ids.
 
     Rows go through memory piece by piece, so that there may be more than it holds. The index
     appears when it is whole. One that is replaced stays as it is until then: whoever searches it

@@ -36,22 +36,22 @@ def _compare(
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "32,64,128",
     queries: Annotated[
         Path | None,
-        typer.Option(help="A file of queries; without it, some rows are drawn and taken out."),
+        typer.Option(help="A file of queries; default: some rows, which are taken out."),
     ] = None,
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, as in lsh,dsh,itq; all hashers without it, and codes of faiss where it "
+            help="Methods, as in lsh,dsh,itq; default: all hashers, and codes of faiss where it "
             "is installed."
         ),
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(help="How many are re-ranked; a hundredth of the rows, 50 to 1000, without."),
+        typer.Option(help="How many are re-ranked; default: a hundredth of the rows, 50 to 1000."),
     ] = None,
     n_queries: Annotated[int, typer.Option(help="How many queries at most.")] = 1000,
-    rows: Annotated[int | None, typer.Option(help="Draw so many rows; all without it.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Draw so many rows; default: all.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds; means are shown.")] = 1,
     key: Annotated[
         str | None,

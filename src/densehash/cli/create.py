@@ -45,7 +45,7 @@ def _create(
     dim: Annotated[int, typer.Option(help="Features of a vector.")],
     metric: OwnMetric = "l2",
     learn_at: Annotated[
-        int | None, typer.Option(help="How many rows it takes to learn; 8,192 without it.")
+        int | None, typer.Option(help="How many rows it takes to learn; default 8,192.")
     ] = None,
     sketch: Sketch = "auto",
     hasher: Method = "auto",

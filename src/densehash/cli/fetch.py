@@ -23,9 +23,7 @@ __all__: list[str] = []
 
 @app.command("fetch", epilog=examples("densehash fetch", "densehash fetch sift1m --to data"))
 def _fetch(
-    name: Annotated[
-        str | None, typer.Argument(help="Of a set; without it, all sets are listed.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Of a set; default: list all sets.")] = None,
     to: Annotated[
         Path | None,
         typer.Option(help="Folder to put it into, in place of DENSEHASH_DATA or the cache."),

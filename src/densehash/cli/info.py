@@ -31,11 +31,11 @@ __all__ = ["describe", "in_words"]
 def _info(
     index: Annotated[
         Path | None,
-        typer.Argument(help="The folder of an index, or a hasher; without it, of this machine."),
+        typer.Argument(help="The folder of an index or of a hasher; default: this machine."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an index, or a hasher, holds; without one, what is installed, and this machine."""
+    """Say what an index or a hasher holds; given neither, what is installed, and this machine."""
     from densehash import hamming
     from densehash.checks import check_threads
     from densehash.cli.opening import open_any

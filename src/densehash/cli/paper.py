@@ -48,18 +48,18 @@ def _paper(
     ] = False,
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-paper"),
     bits: Annotated[
-        str | None, typer.Option(help=f"Code lengths; {','.join(map(str, BITS))} without it.")
+        str | None, typer.Option(help=f"Code lengths; default {','.join(map(str, BITS))}.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods, as in lsh,dsh,itq; all without it.")
+        str | None, typer.Option(help="Methods, as in lsh,dsh,itq; default: all.")
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(help=f"Parts of the paper: {', '.join(PARTS)}; all without it."),
+        typer.Option(help=f"Parts of the paper: {', '.join(PARTS)}; default: all."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds; 3 without it.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; default 3.")] = None,
     n_queries: Annotated[
-        int | None, typer.Option(help="How many queries at most; 1000 without it.")
+        int | None, typer.Option(help="How many queries at most; default 1000.")
     ] = None,
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,

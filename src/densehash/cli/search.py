@@ -40,11 +40,11 @@ def _search(
     queries: Annotated[Path, typer.Argument(help="A file of vectors.")],
     k: Annotated[
         int | None,
-        typer.Option("-k", help="How many neighbours; 10, or all within --radius, without it."),
+        typer.Option("-k", help="How many neighbours; default 10, or all within --radius."),
     ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(help="Of signs: the share of the nearest rows to be found; as tuned without."),
+        typer.Option(help="Of signs: the share of the nearest rows to find; default: as tuned."),
     ] = None,
     candidates: Annotated[
         int | None,

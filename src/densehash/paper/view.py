@@ -27,7 +27,7 @@ class View(Source):
     chosen : rising positions, integer (m,): these rows only
     left_out : rising positions, integer (m,): all rows but these
     made : what is made of a block (b, d): an array (b, n_features)
-    n_features, dtype : of what is made; those of the rows without
+    n_features, dtype : of what is made; default: those of the rows
 
     Examples
     --------
