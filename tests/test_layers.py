@@ -151,6 +151,7 @@ INDEX_FLOORS = (
     {"answers"},
     {"measuring", "pairs"},
     {"learning", "tuning"},
+    {"editing"},
     {"index"},
     {"neighbors"},
     {"__init__"},
