@@ -100,6 +100,7 @@ ROOMS = {
     "distributed": {
         *(
             "checks",
+            "choices",
             "columns",
             "datasets",
             "disk",

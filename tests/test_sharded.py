@@ -66,7 +66,7 @@ def spread(X: NDArray[Any], chunks: tuple[int, ...]) -> Any:
 
 
 def build(
-    path: Path, kind: str = "flat", chunks: tuple[int, ...] = CHUNKS, **options: Any
+    path: Path, kind: Any = "flat", chunks: tuple[int, ...] = CHUNKS, **options: Any
 ) -> tuple[ShardedIndex, NDArray[Any], list[Any]]:
     """Shards with the hasher that all tests share, their rows, and their ids."""
     n = sum(chunks)
@@ -382,7 +382,7 @@ def test_bad_rows_are_named_and_nothing_is_left(path: Path) -> None:
     with pytest.raises(InputError, match="X is empty"):
         ShardedIndex.build(da.ones((0, 4)), path)
     with pytest.raises(InputError, match="metric must be"):
-        ShardedIndex.build(X, path, metric="l1")
+        ShardedIndex.build(X, path, metric="l1")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="n_groups is for the grouped kind"):
         ShardedIndex.build(X, path, kind="flat", n_groups=3)
     assert not path.exists()

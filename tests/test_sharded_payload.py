@@ -57,7 +57,7 @@ def spread(rows: NDArray[Any] = X, chunks: tuple[int, ...] = CHUNKS) -> Any:
     return da.from_array(rows, chunks=(chunks, rows.shape[1]))
 
 
-def build(path: Path, sketch: str = "codes", **options: Any) -> ShardedIndex:
+def build(path: Path, sketch: Any = "codes", **options: Any) -> ShardedIndex:
     told: dict[str, Any] = {"payload": table(ROWS), "n_bits": 32, "random_state": 0}
     return ShardedIndex.build(spread(), path, sketch=sketch, **told | options)
 

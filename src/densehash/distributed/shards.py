@@ -29,6 +29,7 @@ from densehash.index.sketches import Sketch
 from densehash.index.state import State, content_of, state_at
 from densehash.locks import new_lock
 from densehash.store import Store
+from densehash.store import verify as verify_folder
 from densehash.store.manifest import INDEX, MANIFEST
 from densehash.store.reading import find_manifest
 
@@ -46,6 +47,7 @@ __all__ = [
     "place_shard",
     "seen",
     "together",
+    "wrong_with",
 ]
 
 SHARD = re.compile(r"shard-[0-9a-f]{16}")
@@ -314,6 +316,16 @@ def seen(home: Home, name: str) -> Seen:
     ]
     ids = np.sort(np.concatenate([no_ids(state.id_type), *some]))
     return Seen(name, None, mark, state.n_live, state.next_id, ids, n_bytes)
+
+
+def wrong_with(home: Home, name: str) -> str | None:
+    """What is wrong with a shard, every byte of which is read; None where all is well."""
+    try:
+        open_shard(home, name)
+        verify_folder(home.folder / name)
+    except FileError as error:
+        return str(error)
+    return None
 
 
 def lost(name: str, error: FileError) -> Seen:
