@@ -524,13 +524,6 @@ def rowset_of(
     payload : of these rows
     advance : is told of rows that were hashed
     hashed : all of X as they are hashed and grouped, where that is a tensor on a device
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> X = np.eye(4)
-    >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).columns["codes"].shape
-    (4, 1)
     """
     sketch, kind = state.sketch, state.kind
     if isinstance(sketch, Bits):  # they are codes already

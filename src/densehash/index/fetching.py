@@ -45,27 +45,12 @@ def payload_of(
     state : the index
     ids : int64 or bytes array (m,), as they are kept; one that is not there is an error
     missing : bool (m,), ids that stand for no row, whose columns are null
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
-    >>> payload_of(index._state, np.array([3, 1])).to_pydict()
-    {'year': [2003, 2001]}
     """
     return _rows_at(state, ids, missing)[0].table(missing)
 
 
 def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
-    """The payload of rows that get other vectors, to be copied; None where there is none.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
-    >>> len(old_payload(index._state, np.array([3, 1])))
-    2
-    """
+    """The payload of rows that get other vectors, to be copied; None where there is none."""
     if state.payload is None:
         return None
     rows, numbers = _rows_at(state, ids, None)

@@ -267,12 +267,6 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
     state : the index
     unchanged : the content of a file of this index that has learnt the same, from which the parts
         in CHECKED are taken: an array that is a file already is not written again
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> content_of(Index.build(np.eye(8), n_bits=8)._state)["kind"]
-    'flat'
     """
     if unchanged is None:
         unchanged = {"kind_settings": dict(state.kind.settings()), **state.sketch.settings()}
@@ -317,12 +311,6 @@ def state_from(content: Mapping[str, Any], before: State | None = None) -> State
 
     What is not looked at here is each row's own: the kernels that read it stay inside its arrays.
     What was read of the payloads of the state ``before`` is not read again.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state_from(content_of(Index.build(np.eye(8), n_bits=8)._state)).n_live
-    8
     """
     try:
         return _state_from(content, before)
@@ -349,15 +337,7 @@ def state_at(folder: Path, content: Mapping[str, Any], before: State | None = No
 
 
 def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
-    """The same index, its rows read from what was just written.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> with_segments_of(state, content_of(state)).n_live
-    8
-    """
+    """The same index, its rows read from what was just written."""
     return replace(
         state, segments=tuple(_segment_from(part, state, state) for part in content["segments"])
     )

@@ -95,18 +95,7 @@ class Tuning(NamedTuple):
 def tune(
     state: State, asked: Question, *, recall: float, k: int, verbose: bool
 ) -> tuple[Tuning, Settings]:
-    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked = question_of(state, [[2.0]])
-    >>> tune(state, asked, recall=1.0, k=2, verbose=False)[0].recall
-    1.0
-    """
+    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`."""
     check_recall(recall)
     if k > state.n_live:
         raise InputError(f"k must be at most the number of rows, {state.n_live}, got {k}")

@@ -97,15 +97,6 @@ def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[disk.Lock,
     Yields
     ------
     The lock, and the state without its arrays, which may be none
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     with making(Path(folder, "a.dh"), "densehash index", 0) as (held, state):
-    ...         there = held.is_ours(), state.data
-    ...     there, Path(folder, "a.dh").exists()
-    ((True, b''), False)
     """
     made = _make_folder(folder, form)
     try:
