@@ -23,7 +23,7 @@ from index_cases import every_kind
 from index_cases import rows as vectors
 from store_cases import assert_equal, edit, entries, failing_looks, files_of, rows, small
 
-from densehash import disk
+from densehash import disk, file_locks
 from densehash.errors import FileError
 from densehash.index import Index
 from densehash.store import Store, changing, folder, lets_go, lockfile, verify
@@ -241,14 +241,14 @@ def test_what_is_published_is_reported_as_published(
 
     build_index("flat", vectors(20), None, metric="l2").save(tmp_path / "a")
     index = Index.open(tmp_path / "a")
-    monkeypatch.setattr(disk, "FileIO", Failing)
+    monkeypatch.setattr(file_locks, "FileIO", Failing)
     index.add(vectors(3, seed=1))
     assert len(index) == len(Index.open(tmp_path / "a")) == 23
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
 
-LINES = {module.__file__ for module in (disk, changing, lockfile, folder)} | {
+LINES = {module.__file__ for module in (disk, file_locks, changing, lockfile, folder)} | {
     contextmanager.__code__.co_filename
 }
 

@@ -18,8 +18,9 @@ from densehash.datasets import builtin, download
 from densehash.datasets.archive import unpack
 from densehash.datasets.files import SUFFIXES, open_vectors
 from densehash.datasets.reading import Vectors
-from densehash.disk import check_room, is_there, locked, writing
+from densehash.disk import check_room, is_there, writing
 from densehash.errors import FileError, InputError
+from densehash.file_locks import locked
 from densehash.source import Source
 
 __all__ = [

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from densehash import disk
 from densehash.errors import FileError, InputError
+from densehash.file_locks import Lock
 from densehash.progress import bar
 from densehash.source import Source
 from densehash.store.arrays import Array, open_array, plan_array, write_array
@@ -52,7 +53,7 @@ class Change:
     It ends with the ``with`` block.
     """
 
-    def __init__(self, store: Store, state: State, lock: disk.Lock, *, anew: bool = False) -> None:
+    def __init__(self, store: Store, state: State, lock: Lock, *, anew: bool = False) -> None:
         self._store = store
         self._state = state  # its own: other threads may refresh the store
         self._lock = lock

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densehash import disk
+from densehash.file_locks import lets_go
 from densehash.store import lockfile
 from densehash.store.changing import Change
 from densehash.store.lockfile import TIMEOUT
@@ -52,7 +52,7 @@ class Store:
         self._state = state
 
     @classmethod
-    @disk.lets_go
+    @lets_go
     def create(
         cls,
         path: str | os.PathLike[str],

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from densehash import disk
 from densehash.errors import FileError
+from densehash.file_locks import Lock, locked
 from densehash.store.manifest import FORMS, MANIFEST
 from densehash.store.reading import State, find_manifest, peek
 
@@ -41,7 +42,7 @@ _OURS = re.compile(r"[0-9a-f]{16}-[a-z0-9_.-]+\.npy|\.densehash-[0-9a-f]{16}\.pa
 _NEW = b"densehash: nothing was published here yet\n"
 
 
-def lock(folder: Path, timeout: float) -> AbstractContextManager[disk.Lock]:
+def lock(folder: Path, timeout: float) -> AbstractContextManager[Lock]:
     """Hold the writer's lock for a ``with`` block.
 
     Examples
@@ -51,7 +52,7 @@ def lock(folder: Path, timeout: float) -> AbstractContextManager[disk.Lock]:
     ...     held.is_ours()
     True
     """
-    return disk.locked(folder / _LOCK.removesuffix(".lock"), timeout=timeout, keep=True)
+    return locked(folder / _LOCK.removesuffix(".lock"), timeout=timeout, keep=True)
 
 
 def sweep(folder: Path, state: State) -> None:
@@ -89,7 +90,7 @@ def never_published(folder: Path) -> bool:
 
 
 @contextmanager
-def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[disk.Lock, State]]:
+def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[Lock, State]]:
     """Make a folder, or take one of ours, and hold its lock for a ``with`` block.
 
     Where nothing is published in the block, no trace is left of a folder that is new.
@@ -186,7 +187,7 @@ def _lock_says(folder: Path) -> bytes | None:
     return b"" if _NEW.startswith(said) or not said.strip(b"\0") else None
 
 
-def _mark_new(folder: Path, held: disk.Lock) -> None:
+def _mark_new(folder: Path, held: Lock) -> None:
     """Say in the lock file that this folder is ours, before anything else is written to it."""
     if _lock_says(folder) == _NEW:
         return
@@ -201,7 +202,7 @@ def _mark_new(folder: Path, held: disk.Lock) -> None:
         raise
 
 
-def settle(folder: Path, held: disk.Lock) -> None:
+def settle(folder: Path, held: Lock) -> None:
     """Take the mark of a new folder away, now that it has a manifest.
 
     Examples
