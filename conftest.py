@@ -20,7 +20,13 @@ NEEDED |= {f"export/{name}.py": name for name in ("duckdb", "faiss", "lance", "u
 NEEDED |= {
     f"{name}.py": "pyarrow"
     for name in (
-        *("export/parquet", "export/pgvector", "export/sql", "integrations/documents"),
+        *(
+            "datasets/columnar",
+            "export/parquet",
+            "export/pgvector",
+            "export/sql",
+            "integrations/documents",
+        ),
         *(f"index/{name}" for name in ("columns", "fetching", "given", "matching", "payload")),
     )
 }

@@ -29,7 +29,7 @@ from densehash.store import reading
 dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 
-from densehash.distributed import ShardedIndex, asking, shards, together  # noqa: E402
+from densehash.distributed import ShardedIndex, batches, by_worker, shards  # noqa: E402
 from densehash.distributed.building import most_groups  # noqa: E402
 from densehash.distributed.chunks import Chunks  # noqa: E402
 
@@ -230,7 +230,7 @@ def test_only_the_first_row_that_equals_the_query_is_left_out(path: Path) -> Non
 def test_batches_do_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)  # a query at a time
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)  # a query at a time
     check_all(index, whole, ids)
 
 
@@ -243,7 +243,7 @@ def test_shards_are_searched_in_one_call(path: Path, monkeypatch: pytest.MonkeyP
         counts.append(state)
         return plain(state, *args)
 
-    monkeypatch.setattr(together, "nearest", counted)
+    monkeypatch.setattr(by_worker, "nearest", counted)
     index.search(X[:5])
     index.search(X[5:])
     assert [len(state.segments) for state in counts] == [4, 4]
@@ -304,7 +304,7 @@ def test_old_manifests_are_not_read_again(path: Path, monkeypatch: pytest.Monkey
 def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)
     count, plain = 0, searching.nearest
 
     def changing(*args: Any) -> Any:
@@ -315,7 +315,7 @@ def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.Mo
                 Index.open(path / name).remove(ids[:1])
         return plain(*args)
 
-    monkeypatch.setattr(together, "nearest", changing)
+    monkeypatch.setattr(by_worker, "nearest", changing)
     found = index.search(X[:4], 3)
     whole.remove(ids[:1])
     assert found.ids.tolist() == whole.search(X[:4], 3).ids.tolist()

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from densehash.checks import as_array
 from densehash.distributed.catalog import Catalog
-from densehash.distributed.searching import Search, n_workers
+from densehash.distributed.messages import Search
+from densehash.distributed.workers import n_workers
 from densehash.errors import InputError
 from densehash.index.answers import Hits, Ranges, no_hits
 from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns

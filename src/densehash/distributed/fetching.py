@@ -9,8 +9,8 @@ import numpy as np
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import at_worker, shards_of_workers
 from densehash.distributed.shards import Home, open_shard, together
+from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError, InputError
 from densehash.index.answers import kept_ids
 from densehash.index.changes import locate

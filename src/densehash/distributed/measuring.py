@@ -12,7 +12,7 @@ from dask.delayed import delayed
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import Asked
+from densehash.distributed.messages import Asked
 from densehash.distributed.shards import Home, Seen, open_shard, together
 from densehash.index.building import as_hashed
 from densehash.index.measuring import rows_that_ask, settings_for, with_too_few

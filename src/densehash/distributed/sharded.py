@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from densehash.choices import KindName, MetricName, Rerank, SketchName, VectorType
 from densehash.columns import column_of, parts_of_frame
 from densehash.distributed.arguments import Told, check_search
-from densehash.distributed.asking import Stale, found_together, hits_in
+from densehash.distributed.batches import Stale, found_together, hits_in
 from densehash.distributed.building import copy_shard, most_groups, write_shards
 from densehash.distributed.catalog import (
     Catalog,

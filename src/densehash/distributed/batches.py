@@ -1,4 +1,4 @@
-"""Queries in batches, asked of shards that may change meanwhile, or be gone."""
+"""Queries in batches that fit into memory, of shards that may change meanwhile, or be gone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import Asked, Look, Search, answer_of, n_workers
-from densehash.distributed.together import nearest_together, within_together
+from densehash.distributed.by_shard import answer_of
+from densehash.distributed.by_worker import nearest_together, within_together
+from densehash.distributed.messages import Asked, Look, Search
+from densehash.distributed.workers import n_workers
 from densehash.index.answers import Hits, Ranges, padded
 from densehash.index.ids import public_ids
 from densehash.index.ordering import with_wider
@@ -94,7 +96,7 @@ def found_together(
     Parameters
     ----------
     search, state, question, rows : as in :func:`hits_in`
-    own : as in :func:`densehash.distributed.together.nearest_together`
+    own : as in :func:`densehash.distributed.by_worker.nearest_together`
     ranges : whether all rows within the radius are found, instead of the k nearest of them
 
     Raises

@@ -1,4 +1,4 @@
-"""A batch of queries, asked of shards that are searched together.
+"""A batch of queries, asked of all shards of a worker together: how signs are searched.
 
 All shards that a process reads are segments of one index there: one call searches them, so that the
 nearest rows of one shard bound what is looked at in the others. A search is one task for each
@@ -16,8 +16,9 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from densehash.checks import check_threads
-from densehash.distributed.searching import Asked, Look, Search, at_worker, shards_of_workers
+from densehash.distributed.messages import Asked, Look, Search
 from densehash.distributed.shards import open_shard, together
+from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError
 from densehash.index.answers import equal_rows, neighbours_within
 from densehash.index.changes import locate
