@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from data import data_folder
 
+from densehash.choices import MetricName
+
 Rows = npt.NDArray[Any]
 
 TARGETS = (0.95, 0.99)
@@ -45,7 +47,7 @@ class VectorSet:
     title: str
     n_rows: int
     n_queries: int
-    metric: str
+    metric: MetricName
     required: Required
     scale: float = 1
     queries_last: bool = False
