@@ -366,13 +366,6 @@ def plain_hits(
     """Hits of a search that says nothing else, in one call; None where it is not that plain.
 
     ``chosen`` : a filter; one that is a function is not that plain
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
-    >>> plain_hits(Index.build(X, random_state=0)._state, X[:1], 1, None, None, None).ids
-    array([[0]])
     """
     if not state.sketch.estimates or callable(chosen):
         return None
@@ -399,16 +392,6 @@ def hits_of(
     """The k nearest rows of all queries; the parameters are those of :func:`neighbours`.
 
     ``radius`` : nothing farther away is returned
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> hits_of(state, asked, request).ids
-    array([[2, 1, 3]])
     """
     parts = []
     efforts: list[NDArray[np.int32]] = []
@@ -435,18 +418,7 @@ def ranges_of(
     own: NDArray[Any] | bool = False,
     radius: float,
 ) -> Ranges:
-    """All rows of all queries within a radius, as :func:`neighbours_within` finds them.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> ranges_of(state, asked, request, radius=1.0).ids
-    array([2, 1, 3])
-    """
+    """All rows of all queries within a radius, as :func:`neighbours_within` finds them."""
     queries, ids, distances = neighbours_within(state, asked, request, own=own, radius=radius)
     order = order_of(distances, ids, first=(queries,))
     counts = np.bincount(queries, minlength=len(asked))
@@ -474,17 +446,6 @@ def neighbours(
     Yields
     ------
     ids (b, m) as they are kept, distances (b, m), and whether there is one, (b, m); m is k or less
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> for ids, distances, there in neighbours(state, asked, request):
-    ...     distances
-    array([[0., 1., 1.]], dtype=float32)
     """
     wide = request
     if own is not False:  # one more, for the query itself
@@ -524,16 +485,6 @@ def neighbours_within(
     Returns
     -------
     numbers of queries (m,), ids (m,) as they are kept, and distances (m,)
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> neighbours_within(state, asked, request, radius=0.5)
-    (array([0]), array([2]), array([0.], dtype=float32))
     """
     counted = request.rerank is None and state.sketch.counts
     search = _hamming_range if counted else _reranked_range
@@ -639,17 +590,7 @@ def equal_rows(
     positions: NDArray[np.int64],
     queries: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
-    """Whether the rows at some positions equal the queries of some numbers, (m,) each.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)._state
-    >>> asked = question_of(state, [[2.0]])
-    >>> equal_rows(state, state.segments[0], asked, np.array([2, 3]), np.array([0, 0]))
-    array([ True, False])
-    """
+    """Whether the rows at some positions equal the queries of some numbers, (m,) each."""
     if segment.vectors is None or not asked.has_vectors:
         return state.sketch.equal(segment, positions, asked.prepared, queries)
     as_kept = asked.vectors
@@ -731,14 +672,7 @@ def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
-    """What an empty index answers.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> no_hits(Index.build(np.eye(8), hasher="itq", n_bits=8)._state, 1, 2, None)
-    Hits(ids=array([[-1, -1]]), distances=array([[-1, -1]], dtype=int32))
-    """
+    """What an empty index answers."""
     ids = no_ids(state.id_type).reshape(n_queries, 0)
     dtype = state.sketch.distance_type if rerank is None else np.float32
     distances = np.zeros((n_queries, 0), dtype)

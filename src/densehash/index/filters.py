@@ -36,13 +36,6 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     Returns
     -------
     for each segment a bool array (n,), by rank, or None where all may be
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(4), n_bits=8)._state
-    >>> allowed_rows(state, [1, 3])
-    (array([False,  True, False,  True]),)
     """
     if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
         return state.live
