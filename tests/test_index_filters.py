@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 from densehash.index import Hits, Index
-from densehash.index.question import Reach
+from densehash.index.queries import Reach
 from densehash.index.sketches import Signs, signs
 from densehash.index.sketches.signs import _MANY
 from densehash.index.state import Settings

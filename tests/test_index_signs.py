@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from densehash.errors import FileError, InputError
 from densehash.hashers import load_hasher
 from densehash.index import HashingNeighbors, Hits, Index, placing
-from densehash.index.question import Reach
+from densehash.index.queries import Reach
 from densehash.index.sketches import Signs, signs
 from densehash.index.state import Settings
 from densehash.store import verify
@@ -436,7 +436,7 @@ def test_threads_and_batches_give_the_same(kind: str, monkeypatch: pytest.Monkey
     assert same(index.search(Q, 10, n_threads=3), expected)
     one_by_one = [index.search(query[np.newaxis], 10) for query in Q[:20]]
     assert [h.ids[0].tolist() for h in one_by_one] == expected.ids[:20].tolist()
-    monkeypatch.setattr("densehash.index.answers._BATCH", 1)
+    monkeypatch.setattr("densehash.index.search._BATCH", 1)
     assert same(index.search(Q, 10), expected)
 
 

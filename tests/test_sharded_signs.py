@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from densehash.cli import commands  # noqa: F401  they add themselves to the app
 from densehash.cli.app import app
 from densehash.errors import FileError, InputError
-from densehash.index import Index, searching
+from densehash.index import Index, candidates
 from densehash.index.building import learnt
 from densehash.index.changes import with_rows
 from densehash.index.ids import check_ids
@@ -237,7 +237,7 @@ def test_batches_do_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_shards_are_searched_in_one_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, _ = build(path)
     counts = []
-    plain = searching.nearest
+    plain = candidates.nearest
 
     def counted(state: Any, *args: Any) -> Any:
         counts.append(state)
@@ -305,7 +305,7 @@ def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.Mo
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
     monkeypatch.setattr(batches, "_MOST_SENT", 1)
-    count, plain = 0, searching.nearest
+    count, plain = 0, candidates.nearest
 
     def changing(*args: Any) -> Any:
         nonlocal count

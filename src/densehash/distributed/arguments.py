@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import as_array
@@ -13,11 +12,7 @@ from densehash.distributed.catalog import Catalog
 from densehash.distributed.messages import Search
 from densehash.distributed.workers import n_workers
 from densehash.errors import InputError
-from densehash.index.answers import Hits, Ranges, no_hits
-from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns
-from densehash.index.ids import check_ids, public_ids, type_of
-from densehash.index.question import Question
-from densehash.index.requests import (
+from densehash.index.arguments import (
     as_queries,
     check_k,
     check_own,
@@ -27,6 +22,10 @@ from densehash.index.requests import (
     question_of,
     reach_of,
 )
+from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns
+from densehash.index.hits import Hits, Ranges, no_hits, no_ranges
+from densehash.index.ids import check_ids, public_ids, type_of
+from densehash.index.queries import Question
 from densehash.index.state import State
 
 __all__ = ["Told", "check_search"]
@@ -104,8 +103,7 @@ def check_search(
     ranges = limit is not None and k is None
     none: Hits | Ranges = no_hits(state, len(question), wanted, how)
     if ranges:
-        zeros = np.zeros(len(question) + 1, np.int64)
-        none = Ranges(zeros, none.ids[:0, 0], none.distances[:0, 0])
+        none = no_ranges(state, len(question), how)
     return Told(
         search,
         question,

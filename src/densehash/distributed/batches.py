@@ -12,10 +12,10 @@ from densehash.distributed.by_shard import answer_of
 from densehash.distributed.by_worker import nearest_together, within_together
 from densehash.distributed.messages import Asked, Look, Search
 from densehash.distributed.workers import n_workers
-from densehash.index.answers import Hits, Ranges, padded
+from densehash.index.hits import Hits, Ranges, padded
 from densehash.index.ids import public_ids
 from densehash.index.ordering import with_wider
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.state import State
 
 __all__ = ["Stale", "found_together", "hits_in"]

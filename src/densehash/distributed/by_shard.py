@@ -19,11 +19,11 @@ from densehash.distributed.messages import Asked, Look, Search
 from densehash.distributed.shards import Opened, open_shard
 from densehash.distributed.workers import at_worker, workers_for
 from densehash.errors import FileError
+from densehash.index.candidates import looked_up, n_allowed, named, reranked
 from densehash.index.filters import allowed_rows
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Found, Ranked, first_of, up_to
-from densehash.index.question import Request
-from densehash.index.searching import looked_up, n_allowed, named, reranked
+from densehash.index.queries import Request
 from densehash.index.state import State
 from densehash.rows.dask import compute
 

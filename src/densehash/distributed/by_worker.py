@@ -20,13 +20,13 @@ from densehash.distributed.messages import Asked, Look, Search
 from densehash.distributed.shards import open_shard, together
 from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError
-from densehash.index.answers import equal_rows, neighbours_within
+from densehash.index.candidates import n_allowed, named, nearest
 from densehash.index.changes import locate
 from densehash.index.filters import allowed_rows
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Ranked, first_of, order_of
-from densehash.index.question import Question, Request
-from densehash.index.searching import n_allowed, named, nearest
+from densehash.index.queries import Question, Request
+from densehash.index.search import equal_rows, neighbours_within
 from densehash.index.state import State
 from densehash.rows.dask import compute, current_client
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from densehash.distributed.shards import Home, open_shard, together
 from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError, InputError
-from densehash.index.answers import kept_ids
 from densehash.index.changes import locate
 from densehash.index.columns import Columns, arrow, schema_of
 from densehash.index.fetching import payload_of
+from densehash.index.hits import kept_ids
 from densehash.index.ids import shown
 from densehash.rows.dask import compute
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.distributed.fetching import PayloadOfShards
-from densehash.index.answers import Fetch, FoundRows
+from densehash.index.hits import Fetch, FoundRows, in_short, table_of_ranges
 
 __all__ = ["PartialHits", "PartialRanges"]
 
@@ -17,6 +17,10 @@ class _PartialHits(NamedTuple):
     ids: NDArray[Any]
     distances: NDArray[Any]
     missing: tuple[str, ...]
+
+
+def _without(missing: tuple[str, ...]) -> str:
+    return f", without {', '.join(missing)}" if missing else ""
 
 
 class PartialHits(_PartialHits, FoundRows):
@@ -38,9 +42,21 @@ class PartialHits(_PartialHits, FoundRows):
 
     searched: PayloadOfShards | None = None  # where there is a payload
 
+    def __repr__(self) -> str:
+        return in_short(self)
+
     @property
     def _fetch(self) -> Fetch | None:
         return None if self.searched is None else self.searched.of
+
+    def _of_first_queries(self, ids: NDArray[Any], distances: NDArray[Any]) -> PartialHits:
+        hits = PartialHits(ids, distances, self.missing)
+        hits.searched = self.searched
+        return hits
+
+    @property
+    def _about(self) -> str:
+        return _without(self.missing)
 
 
 class PartialRanges(NamedTuple):
@@ -61,3 +77,10 @@ class PartialRanges(NamedTuple):
     ids: NDArray[Any]
     distances: NDArray[Any]
     missing: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return in_short(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: those of the first queries."""
+        return table_of_ranges(self, _without(self.missing))

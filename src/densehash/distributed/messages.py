@@ -8,7 +8,7 @@ import numpy as np
 
 from densehash.distributed.shards import Home
 from densehash.index.filters import AnyFilter, is_of_columns
-from densehash.index.question import Question, Reach
+from densehash.index.queries import Question, Reach
 from densehash.index.state import State
 
 __all__ = ["Asked", "Look", "Search"]

@@ -40,14 +40,14 @@ from densehash.distributed.shards import (
 )
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import Hits, Ranges
+from densehash.index.arguments import (
+    check_own_type,
+)
 from densehash.index.building import kept_type, learnt
 from densehash.index.fetching import no_payload
 from densehash.index.filters import AnyFilter
 from densehash.index.given import check_given
-from densehash.index.requests import (
-    check_own_type,
-)
+from densehash.index.hits import Hits, Ranges
 from densehash.index.state import CHECKED, State, content_of
 from densehash.rows.dask import compute
 from densehash.source import Source

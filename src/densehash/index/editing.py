@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from densehash.columns import parts_of_frame
 from densehash.errors import InputError
+from densehash.index.arguments import check_own_type
 from densehash.index.changes import check_new, locate, rows_for, with_rows, without_ids
 from densehash.index.fetching import old_payload
 from densehash.index.given import check_given, payload_rows
@@ -16,7 +17,6 @@ from densehash.index.ids import shown
 from densehash.index.learning import grown, ready_for
 from densehash.index.payload import PayloadRows
 from densehash.index.placing import Place
-from densehash.index.requests import check_own_type
 from densehash.index.state import State
 from densehash.source import Source
 

@@ -15,9 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import VectorsLike
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
-from densehash.columns import column_of, parts_of_frame
+from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
-from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
+from densehash.index.arguments import (
+    USUAL_K,
+    check_k,
+    check_own_type,
+    question_of,
+)
 from densehash.index.building import kept_type, rows_to_build, state_of_codes
 from densehash.index.changes import (
     Upserted,
@@ -30,24 +35,12 @@ from densehash.index.editing import added, check_rows, compacted, updated, upser
 from densehash.index.fetching import payload_of, vectors_of
 from densehash.index.filters import AnyFilter, allowed_rows
 from densehash.index.given import payload_rows
+from densehash.index.hits import Hits, Ranges
 from densehash.index.ids import check_ids, no_ids, public_ids, type_of
 from densehash.index.learning import LEARN_AT, built, state_to_learn
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.placing import MEMORY, Place, on_disk
-from densehash.index.question import Request
-from densehash.index.requests import (
-    USUAL_K,
-    as_queries,
-    check_k,
-    check_own,
-    check_own_type,
-    check_radius,
-    check_rerank,
-    compares_all,
-    n_candidates,
-    question_of,
-    reach_of,
-)
+from densehash.index.search import search
 from densehash.index.state import (
     CHECKED,
     Settings,
@@ -72,8 +65,6 @@ if TYPE_CHECKING:
     from densehash.hashers import Hasher
 
 __all__ = ["Index", "index_state"]
-
-_PLAIN = (np.ndarray, np.memmap)  # the latter are copies of maps, too
 
 
 class Index:
@@ -815,66 +806,21 @@ class Index:
         >>> index.search([6.0, 7.0], k=2).ids
         array([3, 2])
         """
-        state = self._state
-        wanted = check_k(k)
-        if (
-            (isinstance(Q, np.ndarray) and type(Q) in _PLAIN and Q.ndim == 2)
-            and (exclude_self is False and rerank == "auto")
-            and (candidates is None and metric is None)
-            and (radius is None and probes is None and column is None)
-        ):
-            plain = plain_hits(state, Q, wanted, filter, recall, n_threads)
-            if plain is not None:
-                return plain
-        if column is not None:
-            Q = column_of(Q, column)
-        Q, is_one = as_queries(Q)
-        if is_one:
-            search: Callable[..., Hits | Ranges] = self.search
-            found = search(
-                Q,
-                k,
-                radius=radius,
-                candidates=candidates,
-                rerank=rerank,
-                metric=metric,
-                filter=filter,
-                exclude_self=exclude_self,
-                recall=recall,
-                probes=probes,
-                n_threads=n_threads,
-            )
-            return found.first if isinstance(found, Hits) else found
-        asked = question_of(
-            state, Q, metric=metric, probes=probes, n_threads=n_threads, any_metric=True
+        return search(
+            self._state,
+            Q,
+            k,
+            radius=radius,
+            candidates=candidates,
+            rerank=rerank,
+            metric=metric,
+            filter=filter,
+            exclude_self=exclude_self,
+            recall=recall,
+            probes=probes,
+            n_threads=n_threads,
+            column=column,
         )
-        how = check_rerank(rerank, state)
-        compare_all = compares_all(state, asked.metric, how, candidates, probes)
-        if how == "asymmetric" and not asked.has_vectors:
-            if rerank != "auto":
-                raise InputError("rerank must be None here: queries that are codes have no margins")
-            how = None
-        limit = None if radius is None else check_radius(radius, how, state)
-        own = check_own(exclude_self, len(asked), state)
-        reach = reach_of(state, recall, probes)
-        allowed = allowed_rows(state, filter)
-        if not state.segments:
-            none = no_hits(state, len(asked), wanted, how)
-            if limit is None or k is not None:
-                return none
-            zeros = np.zeros(len(asked) + 1, np.int64)
-            return Ranges(zeros, none.ids[:0, 0], none.distances[:0, 0])
-        request = Request(
-            wanted,
-            n_candidates(candidates, wanted, how, state),
-            how,
-            allowed,
-            reach,
-            compare_all,
-        )
-        if limit is not None and k is None:
-            return ranges_of(state, asked, request, own=own, radius=limit)
-        return hits_of(state, asked, request, own=own, radius=limit)
 
     def neighbors_graph(
         self,

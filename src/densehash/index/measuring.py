@@ -14,11 +14,11 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.checks import check_chance
+from densehash.index.arguments import USUAL_K, question_of
 from densehash.index.building import as_hashed
+from densehash.index.candidates import exactly, merged
 from densehash.index.changes import locate
-from densehash.index.question import EVERYTHING, Question
-from densehash.index.requests import USUAL_K, question_of
-from densehash.index.searching import exactly, merged
+from densehash.index.queries import EVERYTHING, Question
 from densehash.index.segment import firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.state import Settings, State

@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_choice, check_threads
 from densehash.errors import InputError
-from densehash.index.answers import neighbours, neighbours_within
-from densehash.index.filters import allowed_rows
-from densehash.index.ids import find, no_ids, public_ids
-from densehash.index.ordering import order_of
-from densehash.index.question import Question, Reach, Request
-from densehash.index.requests import (
+from densehash.index.arguments import (
     USUAL_K,
     check_k,
     check_probes,
@@ -24,6 +19,11 @@ from densehash.index.requests import (
     n_candidates,
     reach_of,
 )
+from densehash.index.filters import allowed_rows
+from densehash.index.ids import find, no_ids, public_ids
+from densehash.index.ordering import order_of
+from densehash.index.queries import Question, Reach, Request
+from densehash.index.search import neighbours, neighbours_within
 from densehash.index.state import State
 from densehash.progress import bar
 

@@ -20,7 +20,7 @@ from densehash.index.ids import IdType
 from densehash.index.kinds import Kind, kind_from
 from densehash.index.payload import Payload
 from densehash.index.placing import Put, in_memory
-from densehash.index.question import Reach
+from densehash.index.queries import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
 from densehash.index.sketches import Bits, Codes, Sketch, Unlearnt, sketch_from
 from densehash.index.sketches.bits import HAMMING

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_recall
 from densehash.errors import InputError
-from densehash.index.answers import hits_of
+from densehash.index.candidates import candidates_of, exactly, merged, named
+from densehash.index.candidates import nearest as neighbours_of
 from densehash.index.ids import find
 from densehash.index.measuring import RECALLS
 from densehash.index.ordering import Found
-from densehash.index.question import EVERYTHING, Question, Request
-from densehash.index.searching import candidates_of, exactly, merged, named
-from densehash.index.searching import nearest as neighbours_of
+from densehash.index.queries import EVERYTHING, Question, Request
+from densehash.index.search import hits_of
 from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.calibration import SURE

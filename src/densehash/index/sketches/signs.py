@@ -25,7 +25,7 @@ from densehash.index.kinds import Flat, Grouped, Kind
 from densehash.index.native import damage, damaged
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.placing import Put, in_memory
-from densehash.index.question import EVERYTHING, Prepared, Question, Reach, Request
+from densehash.index.queries import EVERYTHING, Prepared, Question, Reach, Request
 from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import entries
 from densehash.index.sketches.calibration import calibrated

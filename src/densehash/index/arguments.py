@@ -22,7 +22,7 @@ from densehash.columns import as_plain
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
-from densehash.index.question import EVERYTHING, Question, Reach
+from densehash.index.queries import EVERYTHING, Question, Reach
 from densehash.index.sketches import Bits
 from densehash.index.sketches.codes import CodeQueries
 from densehash.index.state import State

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from densehash.index.native import rerank
 from densehash.index.ordering import Found, Ranked, first_of, with_wider
-from densehash.index.question import Question, Request
+from densehash.index.queries import Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.signs import check_size
