@@ -20,13 +20,7 @@ NEEDED |= {f"export/{name}.py": name for name in ("duckdb", "faiss", "lance", "u
 NEEDED |= {
     f"{name}.py": "pyarrow"
     for name in (
-        *(
-            "datasets/columnar",
-            "export/parquet",
-            "export/pgvector",
-            "export/sql",
-            "integrations/documents",
-        ),
+        *("export/parquet", "export/pgvector", "export/sql", "integrations/documents"),
         *(f"index/{name}" for name in ("columns", "fetching", "given", "matching", "payload")),
     )
 }

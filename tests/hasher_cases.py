@@ -1,7 +1,8 @@
-"""Every hasher, in small settings, and rows to learn from."""
+"""Every hasher of the registry, in small settings, and rows to learn from."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -11,35 +12,48 @@ import pytest
 from numpy.typing import NDArray
 
 from densehash.bits import unpack
-from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Hasher, SpH
-from densehash.hashers.refined import Refined
+from densehash.hashers import ITQ, LSH, Hasher
+from densehash.hashers.registry import HASHERS
 
 Make = Callable[..., Hasher]
 
-MAKERS: dict[str, Make] = {
-    "DSH": lambda n_bits=12, seed=0, **o: DSH(n_bits, random_state=seed, **o),
-    "DSH-rows": lambda n_bits=12, seed=0, **o: DSH(n_bits, entropy="rows", random_state=seed, **o),
-    "DSH-contrast": lambda n_bits=12, seed=0, **o: DSH(
-        n_bits, select="contrast", random_state=seed, **o
-    ),
-    "LSH": lambda n_bits=12, seed=0, **o: LSH(n_bits, random_state=seed, **o),
-    "KLSH": lambda n_bits=12, seed=0, **o: KLSH(
-        n_bits, **{"n_landmarks": 40, "n_subset": 8, **o}, random_state=seed
-    ),
-    "SIKH": lambda n_bits=12, seed=0, **o: SIKH(n_bits, random_state=seed, **o),
-    "PCAH": lambda n_bits=12, seed=0, **o: PCAH(n_bits, **o),
-    "SpH": lambda n_bits=12, seed=0, **o: SpH(n_bits, **o),
-    "AGH": lambda n_bits=12, seed=0, **o: AGH(n_bits, **{"n_anchors": 40, **o}, random_state=seed),
-    "AGH-one-layer": lambda n_bits=12, seed=0, **o: AGH(
-        n_bits, n_layers=1, **{"n_anchors": 40, **o}, random_state=seed
-    ),
-    "ITQ": lambda n_bits=12, seed=0, **o: ITQ(n_bits, **{"n_iter": 5, **o}, random_state=seed),
-    "Refined": lambda n_bits=12, seed=0, **o: Refined(
-        LSH(n_bits, random_state=seed), **{"n_steps": 8, "n_rows": 400, **o}, random_state=seed
-    ),
+# Settings other than the defaults, where these take more rows or time than tests have.
+SMALL: dict[str, dict[str, Any]] = {
+    "KLSH": {"n_landmarks": 40, "n_subset": 8},
+    "AGH": {"n_anchors": 40},
+    "ITQ": {"n_iter": 5},
+    "Refined": {"n_steps": 8, "n_rows": 400},
 }
 
-WITHOUT_CHANCE = {"PCAH", "SpH"}
+# Other ways of a method, which are tried like hashers of their own.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "DSH-rows": ("DSH", {"entropy": "rows"}),
+    "DSH-contrast": ("DSH", {"select": "contrast"}),
+    "AGH-one-layer": ("AGH", {"n_layers": 1}),
+}
+
+
+def parameters_of(name: str) -> set[str]:
+    return set(inspect.signature(HASHERS[name]).parameters)
+
+
+def _maker(name: str, settings: dict[str, Any]) -> Make:
+    known = parameters_of(name)
+
+    def make(n_bits: Any = 12, seed: Any = 0, **options: Any) -> Hasher:
+        first = LSH(n_bits, random_state=seed) if "hasher" in known else n_bits
+        chance = {"random_state": seed} if "random_state" in known else {}
+        return HASHERS[name](first, **{**SMALL.get(name, {}), **chance, **settings, **options})
+
+    return make
+
+
+MAKERS: dict[str, Make] = {
+    **{name: _maker(name, {}) for name in HASHERS},
+    **{variant: _maker(*what) for variant, what in VARIANTS.items()},
+}
+
+WITHOUT_CHANCE = {name for name in HASHERS if "random_state" not in parameters_of(name)}
 
 every_hasher = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -53,6 +67,35 @@ def mixture(n: int = 3000, d: int = 24, dtype: Any = np.float64) -> NDArray[Any]
     rows = rows.astype(dtype)
     rows.flags.writeable = False
     return rows
+
+
+# Another value than the default for each parameter that only some hashers have.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "DSH": {
+        "alpha": 2.5,
+        "p": 1,
+        "r": 6,
+        "init": mixture()[100:120],
+        "entropy": "rows",
+        "select": "contrast",
+    },
+    "KLSH": {"n_landmarks": 50, "n_subset": 9, "bandwidth": 0.5},
+    "SIKH": {"gamma": 0.5},
+    "AGH": {"n_layers": 1, "n_anchors": 50, "n_nearest": 3},
+    "ITQ": {"n_iter": 2},
+    "Refined": {
+        "hasher": ITQ(12, random_state=0),
+        "n_steps": 5,
+        "near": 0.2,
+        "n_rows": 300,
+    },
+}
+
+
+def small(hasher: Hasher) -> dict[str, Any]:
+    """The settings of SMALL that a hasher has."""
+    every = {name: value for some in SMALL.values() for name, value in some.items()}
+    return {name: value for name, value in every.items() if name in hasher.get_params()}
 
 
 @cache

@@ -15,30 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from densehash import (
-    AGH,
-    DSH,
-    ITQ,
-    KLSH,
-    LSH,
-    PCAH,
-    SIKH,
-    HashingNeighbors,
-    Index,
-    Refined,
-    SpH,
-    hamming,
-    load_hasher,
-    pack,
-    unpack,
-)
+from densehash import Index, hamming, load_hasher
+from densehash.bits import pack, unpack
+from densehash.hashers.registry import HASHERS, hasher_named
+from densehash.index import HashingNeighbors
 
 RNG = np.random.default_rng(0)
 CENTERS = RNG.normal(size=(20, 32))
 X = (CENTERS[RNG.integers(0, 20, 1100)] + 0.3 * RNG.normal(size=(1100, 32))).astype(np.float32)
 BASE, QUERIES = X[:1000], X[1000:]
 TRUTH = ((QUERIES[:, None, :] - BASE[None]) ** 2).sum(axis=2).argmin(axis=1)
-DRAWN = (AGH, DSH, ITQ, KLSH, LSH, SIKH)
 
 
 def check_hamming() -> None:
@@ -59,10 +45,10 @@ def check_hamming() -> None:
 
 
 def check_hashers(folder: Path) -> None:
-    hashers = [method(16, random_state=0) for method in DRAWN]
-    refined = Refined(DSH(16), n_steps=20, random_state=0)
-    for hasher in (*hashers, PCAH(16), SpH(16), refined):
-        path = folder / type(hasher).__name__
+    for name in HASHERS:
+        path = folder / name
+        options = {"n_steps": 20} if name == "Refined" else {}
+        hasher = hasher_named(name, 16, random_state=0, **options)
         codes = hasher.fit_transform(BASE)
         assert codes.shape == (1000, 2), path.name
         assert (pack(hasher.project(BASE) >= 0) == codes).all(), path.name

@@ -9,7 +9,7 @@ from hasher_cases import mixture
 from test_cli import run
 
 from densehash.cli import paper
-from densehash.paper.studies import PARTS
+from densehash.paper.studies import BITS, PARTS, QUICK
 
 OPTIONS = ["--methods", "lsh,pcah,dsh", "--bits", "16,32", "--seeds", "2", "--parts", "2,times,p"]
 
@@ -78,5 +78,10 @@ def test_mistakes_are_one_line(
 
 
 def test_quick_is_a_smaller_plan_of_all_parts() -> None:
-    assert paper.QUICK.parts == PARTS
-    assert {16, 32, 64, 96} <= set(paper.QUICK.bits)
+    assert QUICK.parts == PARTS
+    assert {16, 32, 64, 96} <= set(QUICK.bits)
+
+
+def test_the_help_names_what_there_is() -> None:
+    assert ",".join(map(str, BITS)) == paper.BITS
+    assert ", ".join(PARTS) == paper.PARTS

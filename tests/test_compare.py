@@ -14,6 +14,7 @@ from test_cli import run
 import densehash
 import densehash.datasets
 from densehash import truth
+from densehash.choices import MetricName
 from densehash.cli import output
 from densehash.datasets import DataSet
 from densehash.errors import InputError, MissingExtraError
@@ -205,7 +206,7 @@ def test_the_command_to_copy_makes_the_index_that_was_measured(
     capsys: pytest.CaptureFixture[str],
     vectors: Path,
     tmp_path: Path,
-    metric: str,
+    metric: MetricName,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -249,7 +250,7 @@ def test_signs_in_the_name_of_a_file_are_shown_as_they_are(
 
 @pytest.mark.parametrize("metric", ["cosine", "ip"])
 def test_metrics_and_query_files(
-    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path, metric: str
+    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path, metric: MetricName
 ) -> None:
     queries = tmp_path / "queries.npy"
     np.save(queries, mixture(700)[600:].astype(np.float32))

@@ -40,6 +40,10 @@ def asked(target: str, index: Index, path: Path, **options: Any) -> Answer:
     return ask(path, index)
 
 
+def test_every_system_is_asked() -> None:
+    assert [*ASK, "pgvector"] == list(TARGETS)  # which test_export_postgres.py asks
+
+
 # --- rows and distances -------------------------------------------------------------------
 
 

@@ -654,7 +654,7 @@ def test_ground_truth_in_ivecs(tmp_path: Path) -> None:
 
 
 def test_the_table_of_formats() -> None:
-    assert len(set(SUFFIXES)) == len(SUFFIXES) == 19
+    assert len(set(SUFFIXES)) == len(SUFFIXES)
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in SUFFIXES)
     assert {form.extra for form in FORMATS} == {"", *PACKAGES}
     for form in FORMATS:
@@ -671,7 +671,7 @@ def test_unknown_suffixes(path: str) -> None:
             open_vectors(path)
         return
     for call in (lambda: open_vectors(path), lambda: write_vectors(path, [[1.0]])):
-        with pytest.raises(InputError, match="path must end in one of \\.fvecs, .*\\.ndjson, got"):
+        with pytest.raises(InputError, match="path must end in one of \\.fvecs, .*, got"):
             call()
 
 

@@ -15,6 +15,7 @@ from gpu_cases import DEVICES, needs_torch, tensor
 from hamming_cases import make
 
 from densehash import hamming
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.truth import METRICS, nearest
 
@@ -209,7 +210,9 @@ def test_two_devices() -> None:
 # --- exact neighbours -------------------------------------------------------------------------
 
 
-def near_rows(X: Any, Q: Any, k: int, metric: str, device: str, *, left_over: bool = False) -> None:
+def near_rows(
+    X: Any, Q: Any, k: int, metric: MetricName, device: str, *, left_over: bool = False
+) -> None:
     """Compare what a device finds with what arrays give; it may leave some to the host, or not."""
     from densehash.gpu import truth as on_gpu
 
@@ -226,7 +229,7 @@ def near_rows(X: Any, Q: Any, k: int, metric: str, device: str, *, left_over: bo
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int16", "float16", "bool"])
-def test_the_nearest_rows(device: str, metric: str, dtype: str, small_blocks: None) -> None:
+def test_the_nearest_rows(device: str, metric: MetricName, dtype: str, small_blocks: None) -> None:
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((400, 20)) * 40 + 100).clip(0, 255).astype(dtype)
     Q = (rng.standard_normal((130, 20)) * 40 + 100).clip(0, 255).astype(dtype)
@@ -239,7 +242,7 @@ def test_the_nearest_rows(device: str, metric: str, dtype: str, small_blocks: No
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("case", ["far from zero", "clusters", "lengths", "one feature", "wide"])
-def test_rows_that_are_hard_to_tell_apart(device: str, metric: str, case: str) -> None:
+def test_rows_that_are_hard_to_tell_apart(device: str, metric: MetricName, case: str) -> None:
     rng = np.random.default_rng(1)
     n, d = 1500, {"one feature": 1, "wide": 700}.get(case, 16)
     X = rng.standard_normal((n, d))
@@ -268,6 +271,7 @@ def test_what_no_product_tells_is_left_to_the_host(device: str) -> None:
     from densehash.gpu import truth as on_gpu
 
     X = np.ones((3000, 4), np.float32)
+    metric: Any
     for rows, metric in ((X, "l2"), (X.astype(float) * 1e120, "ip"), (X * 1e-30, "cosine")):
         there = tensor(rows, device)
         assert len(on_gpu.nearest(there[:2], there, 3, metric, ordered=False)[1]) == 2

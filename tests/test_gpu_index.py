@@ -15,6 +15,7 @@ from hasher_cases import mixture
 from numpy.random import RandomState
 
 from densehash import Index
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.index import building
 from densehash.index.grouping import Centers
@@ -41,7 +42,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-def recall(index: Index, k: int, metric: str) -> float:
+def recall(index: Index, k: int, metric: MetricName) -> float:
     found = index.search(Q, k).ids
     truth = nearest(Q, X, k=k, metric=metric)
     return float(np.mean([np.isin(one, two).mean() for one, two in zip(found, truth, strict=True)]))

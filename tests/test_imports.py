@@ -92,10 +92,6 @@ def test_help_loads_what_writes_it() -> None:
         "densehash",
         "densehash.distributed",
         "densehash.errors",
-        "densehash.paper",
-        "densehash.paper.methods",
-        "densehash.paper.published",
-        "densehash.paper.studies",
         "densehash.progress",
     }
 
@@ -106,6 +102,11 @@ def test_a_command_about_signs_needs_no_scikit_learn(tmp_path: Path) -> None:
     index, queries = str(tmp_path / "index"), str(tmp_path / "queries.npy")
     loaded = loaded_by(COMMANDS.format([["search", index, queries, "--json"], ["info", index]]))
     assert not packages(loaded) & {"dask", "scipy", "sklearn"}
+    # The paper, its report and downloads wait until they are asked for.
+    assert "densehash.datasets.files" in loaded
+    late = ("paper", "report", "demo", "datasets.download", "datasets.connect", "datasets.archive")
+    assert not {name for name in loaded if name.removeprefix("densehash.").startswith(late)}
+    assert not loaded & {"ftplib", "http.client", "tarfile"}
 
 
 def test_names_and_pickles_load_what_they_need(tmp_path: Path) -> None:

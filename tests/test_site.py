@@ -12,27 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_public import REFERENCE
+
+from densehash.datasets import SUFFIXES
+from densehash.export import TARGETS
+from densehash.hashers import LinearHasher
+from densehash.hashers.registry import HASHERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"])
 NOTEBOOKS = ("text_search", "near_duplicates", "million_rows", "cluster")
-# Modules with public names, by the page of the reference that has them.
-MODULES = {
-    "index": ("densehash.index",),
-    "hashers": ("densehash.hashers",),
-    "codes": tuple(
-        f"densehash.{name}"
-        for name in ("bits", "hamming", "asymmetric", "estimates", "truth", "metrics")
-    ),
-    "datasets": ("densehash.datasets",),
-    "distributed": ("densehash.distributed", "densehash.distributed.spark"),
-    "export": (
-        "densehash.export",
-        *(f"densehash.integrations.{name}" for name in ("sklearn", "langchain", "llama_index")),
-    ),
-    "errors": ("densehash.errors",),
-}
 
 
 def text_of(page: Path) -> str:
@@ -145,10 +135,10 @@ def test_figures_read_numbers_of_tables() -> None:
 # --- the reference ---
 
 
-@pytest.mark.parametrize("page", sorted(MODULES))
+@pytest.mark.parametrize("page", sorted(REFERENCE))
 def test_the_reference_has_every_public_name(page: str) -> None:
     text = text_of(DOCS / "reference" / f"{page}.md")
-    for module in MODULES[page]:
+    for module in REFERENCE[page]:
         if f".. automodule:: {module}\n   :members:" in text:
             continue  # all that __all__ names
         shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
@@ -162,10 +152,25 @@ def test_the_reference_has_every_name_of_the_package() -> None:
     shown = {name.split(".")[-1] for name in re.findall(r"\.\. auto\w+:: ([\w.]+)", text)}
     shown |= {
         name
-        for module in ("bits", "errors")
+        for module in ("bits", "errors", "hashers")
         for name in importlib.import_module(f"densehash.{module}").__all__
     }
     assert set(densehash.__all__) - shown == {"__version__"}
+
+
+def test_the_table_of_hashers_has_all_of_the_registry() -> None:
+    table = re.findall(r"^\| `(\w+)` \|.*\| (yes )?\|$", text_of(DOCS / "codes.md"), re.M)
+    expected = {name: issubclass(kind, LinearHasher) for name, kind in HASHERS.items()}
+    assert {name: bool(linear) for name, linear in table} == expected
+
+
+def test_the_tables_of_formats_and_exports_have_all_of_their_registries() -> None:
+    rows = re.findall(r"^\| ((?:`\.\w+` ?)+)\|", text_of(DOCS / "datasets.md"), re.M)
+    assert re.findall(r"\.\w+", " ".join(rows)) == list(SUFFIXES)
+    page = text_of(DOCS / "export.md")
+    table = page[page.index("| `--to` |") :].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w[\w-]*)` \|", table, re.M) == list(TARGETS)
+    assert set(re.findall(r"--to ([\w-]+) -o", page)) == set(TARGETS)
 
 
 def test_the_reference_has_every_command() -> None:

@@ -22,6 +22,7 @@ from row_cases import InChunks
 
 from densehash import DSH, ITQ, LSH
 from densehash.checks import check_vectors
+from densehash.choices import MetricName
 from densehash.datasets import Blocks, DataSet, open_vectors, write_vectors
 from densehash.errors import FileError, InputError
 from densehash.paper import problem as problems
@@ -96,7 +97,7 @@ def test_learning_from_blocks_is_learning_from_their_parts() -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-def test_neighbours_among_blocks(metric: str) -> None:
+def test_neighbours_among_blocks(metric: MetricName) -> None:
     whole = make(500, 4) + 1
     for rows in (in_blocks(whole, [100, 399, 0, 1]), Blocks(in_blocks(whole, [500]), n_rows=500)):
         found = nearest(in_blocks(whole[:9], [4, 5]), rows, k=50, metric=metric, ordered=True)
@@ -464,7 +465,11 @@ def test_a_view_is_the_rows_of_an_array(data: st.DataObject) -> None:
 @pytest.mark.parametrize("own", [False, True], ids=["drawn", "own queries"])
 @pytest.mark.parametrize("most_rows", [None, 300])
 def test_a_problem_in_a_file_is_the_problem_in_memory(
-    metric: str, own: bool, most_rows: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    metric: MetricName,
+    own: bool,
+    most_rows: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = make(1000, 12).astype(np.float32) + 1
     np.save(tmp_path / "a.npy", whole)

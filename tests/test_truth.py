@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from densehash import progress, truth
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.source import Source
 
@@ -20,7 +21,7 @@ def below_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]))
 
 
-def plain_sums(queries: NDArray[Any], X: NDArray[Any], metric: str) -> NDArray[np.float64]:
+def plain_sums(queries: NDArray[Any], X: NDArray[Any], metric: MetricName) -> NDArray[np.float64]:
     """What decides, (q, n), as the module says it."""
     asked, rows = queries.astype(np.float64), X.astype(np.float64)
     if metric == "l2":
@@ -35,7 +36,12 @@ def plain_sums(queries: NDArray[Any], X: NDArray[Any], metric: str) -> NDArray[n
 
 
 def nearest_by_sorting(
-    queries: NDArray[Any], X: NDArray[Any], m: int, metric: str = "l2", *, ordered: bool = False
+    queries: NDArray[Any],
+    X: NDArray[Any],
+    m: int,
+    metric: MetricName = "l2",
+    *,
+    ordered: bool = False,
 ) -> NDArray[np.int64]:
     order = np.argsort(plain_sums(queries, X, metric), axis=1, kind="stable")[:, :m]
     return order if ordered else np.sort(order, axis=1)
@@ -67,7 +73,7 @@ def cases(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], int, int]:
 @settings(deadline=None, max_examples=200)
 def test_nearest_agrees_with_a_stable_sort(
     case: tuple[NDArray[Any], NDArray[Any], int, int],
-    metric: str,
+    metric: MetricName,
     ordered: bool,
     dtype: type[np.floating] | None,
     threads: int,
@@ -88,7 +94,7 @@ def test_nearest_agrees_with_a_stable_sort(
 
 @pytest.mark.parametrize("metric", truth.METRICS)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.float32, np.float64])
-def test_several_blocks(dtype: Any, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_blocks(dtype: Any, metric: MetricName, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(100, 20, (3000, 17)).astype(dtype)
     X[2000:2500] = X[500:1000]  # equal rows, blocks apart
@@ -117,7 +123,9 @@ def test_the_same_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("metric", truth.METRICS)
-def test_more_ties_than_there_is_room_for(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ties_than_there_is_room_for(
+    metric: MetricName, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(truth, "_BLOCK", 3 * 100)
     monkeypatch.setattr(truth, "_ROOM", 0)
     X = np.full((1000, 3), 0.3)
@@ -155,7 +163,7 @@ def test_whole_numbers_up_to_where_floats_round(size: int) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def exact_sum(query: NDArray[np.int64], row: NDArray[np.int64], metric: str) -> Fraction:
+def exact_sum(query: NDArray[np.int64], row: NDArray[np.int64], metric: MetricName) -> Fraction:
     pairs = list(zip(query.tolist(), row.tolist(), strict=True))
     if metric == "l2":
         return Fraction(sum((a - b) ** 2 for a, b in pairs))
@@ -208,7 +216,9 @@ def test_far_from_the_origin_the_differences_decide() -> None:
 
 @pytest.mark.parametrize("metric", truth.METRICS)
 @pytest.mark.parametrize("size", [1e10, 1e17, 1e25, 1e140])
-def test_outliers_hide_nobody(metric: str, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outliers_hide_nobody(
+    metric: MetricName, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(truth, "_ROOM", 0)
     monkeypatch.setattr(truth, "_BLOCK", 200)
     X = np.random.default_rng(2).normal(size=(2000, 4))
@@ -224,7 +234,7 @@ def test_outliers_hide_nobody(metric: str, size: float, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("metric", truth.METRICS)
 @pytest.mark.parametrize("size", [1e-18, 1e-25, 1e-44, 1e-158, 1e-310])
 def test_squares_that_vanish(
-    size: float, metric: str, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
+    size: float, metric: MetricName, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(truth._Search, "_float_type", lambda _: dtype)
     X = np.random.default_rng(12).normal(size=(200, 3)) * size
@@ -306,7 +316,7 @@ class Rows(Source):
 
 @pytest.mark.parametrize("metric", truth.METRICS)
 @pytest.mark.parametrize("ordered", [False, True])
-def test_sources(metric: str, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources(metric: MetricName, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truth, "_BLOCK", 500)
     monkeypatch.setattr(truth, "_ROOM", 0)
     X = np.random.default_rng(10).normal(size=(2000, 5)).astype(np.float32)

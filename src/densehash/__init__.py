@@ -1,6 +1,8 @@
 """densehash: learned binary codes for nearest-neighbour search.
 
-Names load when they are first used, and with them only the packages that they need.
+Here is what most need first; the rest lies in its module, as ``densehash.bits`` or
+``densehash.errors``. Names load when they are first used, and with them only the packages that they
+need.
 """
 
 from __future__ import annotations
@@ -17,32 +19,32 @@ __all__ = [
     "PCAH",
     "SIKH",
     "DensehashError",
-    "FileError",
-    "HashingNeighbors",
     "Index",
-    "InputError",
-    "MissingExtraError",
     "Refined",
     "SpH",
     "__version__",
-    "bits",
     "device",
     "hamming",
     "load_hasher",
-    "pack",
-    "unpack",
 ]
 
 if TYPE_CHECKING:
-    from densehash import bits, hamming
-    from densehash.bits import pack, unpack
-    from densehash.errors import DensehashError, FileError, InputError, MissingExtraError
+    from densehash import bits as bits
+    from densehash import hamming
+    from densehash.bits import pack as pack
+    from densehash.bits import unpack as unpack
+    from densehash.errors import DensehashError
+    from densehash.errors import FileError as FileError
+    from densehash.errors import InputError as InputError
+    from densehash.errors import MissingExtraError as MissingExtraError
     from densehash.hashers import AGH, DSH, ITQ, KLSH, LSH, PCAH, SIKH, Refined, SpH, load_hasher
-    from densehash.index import HashingNeighbors, Index
+    from densehash.index import HashingNeighbors as HashingNeighbors
+    from densehash.index import Index
     from densehash.rows.devices import device
 
     __version__: str
 else:  # or a type checker would take any name for one of the package
+    # What is not in __all__ is asked for by its module; it was here once, and still is.
     _NAMES = {
         "bits": ("pack", "unpack"),
         "errors": ("DensehashError", "FileError", "InputError", "MissingExtraError"),

@@ -22,7 +22,7 @@ class InputError(DensehashError, ValueError):
     Examples
     --------
     >>> import numpy as np
-    >>> from densehash import pack
+    >>> from densehash.bits import pack
     >>> pack(np.zeros(8, dtype=bool))
     Traceback (most recent call last):
         ...

@@ -133,13 +133,6 @@ def lets_go(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
 
     Ctrl-C may come after the last line of a ``with`` block, before :func:`locked` goes on. The lock
     would then be held as long as somebody keeps the traceback, as interactive shells do.
-
-    Examples
-    --------
-    >>> @lets_go
-    ... def change(path):
-    ...     with locked(path):
-    ...         pass
     """
 
     @wraps(function)

@@ -41,15 +41,6 @@ def open_bins(path: Path) -> NDArray[Any]:
     Returns
     -------
     float32, uint8, int8 or int32 (n, d), read-only
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.i8bin")
-    ...     _ = path.write_bytes(bytes([2, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5, 255]))
-    ...     open_bins(path).tolist()
-    [[1, 2, 3], [4, 5, -1]]
     """
     dtype = TYPES[path.suffix.lower()]
     with Reader(path) as file:
@@ -67,15 +58,6 @@ def write_bins(path: Path, X: Vectors) -> None:
     ----------
     path : with a suffix of ``TYPES``
     X : real array (n, d) or a Source, of a type that the file's type holds without loss
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.u8bin")
-    ...     write_bins(path, np.array([[7, 8, 9]], np.uint8))
-    ...     path.read_bytes().hex(" ", -4)
-    '01000000 03000000 070809'
     """
     suffix = path.suffix.lower()
     dtype = stored_type(X.dtype, suffix, TYPES[suffix])

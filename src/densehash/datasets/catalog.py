@@ -14,8 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from densehash.datasets import builtin, download
-from densehash.datasets.archive import unpack
+from densehash.datasets import builtin
 from densehash.datasets.files import SUFFIXES, open_vectors
 from densehash.datasets.reading import Vectors
 from densehash.disk import check_room, is_there, writing
@@ -303,6 +302,8 @@ def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> 
         ...
     densehash.errors.InputError: digits comes with scikit-learn: there is nothing to fetch
     """
+    from densehash.datasets.archive import unpack  # noqa: PLC0415  few fetch anything
+
     entry = _published(name)
     if (there := find(entry.name, to=to)) is not None:
         _open_checked(entry, there)
@@ -345,6 +346,8 @@ def _published(name: str) -> Published:
 
 
 def _download(entry: Published, archive: Path, verbose: bool) -> None:
+    from densehash.datasets import download  # noqa: PLC0415  loads http.client, ftplib and more
+
     reasons = []
     for url in entry.urls:
         try:

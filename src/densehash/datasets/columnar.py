@@ -76,16 +76,6 @@ def write_codes(
     columns : blocks of rows of other columns, by name: pyarrow.Array, numpy arrays or lists, of n
         rows in all
     key : name of the column of codes
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from densehash.datasets.parquet import open_parquet, parquet_names
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "codes.parquet")
-    ...     write_codes(path, np.array([[1, 2], [3, 4]], np.uint8), iter([{"id": ["a", "b"]}]))
-    ...     parquet_names(path), open_parquet(path)[:].tolist()
-    (['id', 'codes'], [[1, 2], [3, 4]])
     """
     pa = import_extra("pyarrow", "parquet")
     n, at = len(codes), 0

@@ -85,16 +85,6 @@ def open_mat(path: Path, key: str | None = None) -> Vectors:
     -------
     array (n, d), read-only, of the type that is stored, which may be smaller than MATLAB's own;
     a Source for 7.3
-
-    Examples
-    --------
-    >>> import scipy.io
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.mat")
-    ...     scipy.io.savemat(path, {"X": np.eye(2), "title": "eye"})
-    ...     open_mat(path).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
     """
     with Reader(path) as file:
         head = file.read(0, _HEADER, "a header")
@@ -113,16 +103,6 @@ def write_mat(path: Path, X: Vectors, key: str | None = None) -> None:
     X : real array (n, d) or a Source, below 2 GiB; its type is kept, but for float16, which
         becomes single, and bool, which becomes logical
     key : name of the variable; None is ``vectors``
-
-    Examples
-    --------
-    >>> import scipy.io
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.mat")
-    ...     write_mat(path, np.array([[1, 2]], np.uint8), key="X")
-    ...     scipy.io.loadmat(path)["X"]
-    array([[1, 2]], dtype=uint8)
     """
     name = check_key(key, "vectors")
     if not _VARIABLE.fullmatch(name):

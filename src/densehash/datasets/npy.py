@@ -67,15 +67,6 @@ def open_npy(path: Path) -> NDArray[Any]:
     Returns
     -------
     array (n, d), read-only, of the file's type
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.npy")
-    ...     np.save(path, np.eye(2, dtype=np.float32))
-    ...     open_npy(path).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
     """
     with Reader(path) as file:
         return _map(file, 0, file.size)
@@ -92,15 +83,6 @@ def open_npz(path: Path, key: str | None = None) -> NDArray[Any]:
     Returns
     -------
     array (n, d), read-only, of the file's type
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.npz")
-    ...     np.savez(path, X=np.eye(2, dtype=np.float32), y=np.array([0, 1]))
-    ...     open_npz(path).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
     """
     with Reader(path) as file:
         try:
@@ -117,15 +99,6 @@ def write_npy(path: Path, X: Vectors) -> None:
     ----------
     path : the file
     X : real array (n, d) or a Source; its type is kept, in little-endian order
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.npy")
-    ...     write_npy(path, np.array([[1, 2]], np.uint8))
-    ...     np.load(path)
-    array([[1, 2]], dtype=uint8)
     """
     dtype = stored_type(X.dtype, ".npy")
     with replacing(path) as part, part.open("wb") as file:
@@ -140,15 +113,6 @@ def write_npz(path: Path, X: Vectors, key: str | None = None) -> None:
     path : the file
     X : real array (n, d) or a Source; its type is kept, in little-endian order
     key : name of the array; None is ``vectors``
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.npz")
-    ...     write_npz(path, np.array([[1, 2]], np.uint8))
-    ...     np.load(path)["vectors"]
-    array([[1, 2]], dtype=uint8)
     """
     dtype = stored_type(X.dtype, ".npz")
     member = zipfile.ZipInfo(f"{check_key(key, 'vectors')}.npy")

@@ -133,16 +133,6 @@ def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files in a folder and in the folders below it, by their names.
 
     Names that begin with a dot or ``_`` are passed over, as those who write such folders agreed.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     for name in ("year=2024/b.parquet", "year=2023/a.parquet", "_old/c.parquet"):
-    ...         Path(folder, name).parent.mkdir()
-    ...         Path(folder, name).touch()
-    ...     [path.name for path in parquet_files(Path(folder))]
-    ['a.parquet', 'b.parquet']
     """
 
     def fail(error: OSError) -> NoReturn:

@@ -51,15 +51,6 @@ def text_table(
     Returns
     -------
     pyarrow Table
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.csv")
-    ...     _ = path.write_text('code,year,v\n007,1999,"[1, 2]"\n,2004,"[3, 4]"\n')
-    ...     text_table(path, None).to_pylist()
-    [{'code': '007', 'year': 1999}, {'code': None, 'year': 2004}]
     """
     pa = import_extra("pyarrow", "payload")
     is_delimited = path.suffix.lower() in _DELIMITED

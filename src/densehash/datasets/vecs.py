@@ -41,15 +41,6 @@ def open_vecs(path: Path) -> NDArray[Any]:
     Returns
     -------
     float32, uint8 or int32 (n, d), read-only: a view of the mapped file without the dimensions
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.ivecs")
-    ...     _ = path.write_bytes(np.array([2, 10, 11, 2, 20, 21], "<i4").tobytes())
-    ...     open_vecs(path).tolist()
-    [[10, 11], [20, 21]]
     """
     dtype = TYPES[path.suffix.lower()]
     with Reader(path) as file:
@@ -81,15 +72,6 @@ def write_vecs(path: Path, X: Vectors) -> None:
     ----------
     path : with a suffix of ``TYPES``
     X : real array (n, d) or a Source, of a type that the file's type holds without loss
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "a.fvecs")
-    ...     write_vecs(path, np.array([[1, 2]], np.float32))
-    ...     path.read_bytes().hex(" ", 4)
-    '02000000 0000803f 00000040'
     """
     suffix = path.suffix.lower()
     dtype = stored_type(X.dtype, suffix, TYPES[suffix])

@@ -23,6 +23,7 @@ from densehash.bits import MAX_BITS, bytes_for, pack
 from densehash.checks import VectorsLike, check_chance, check_integer
 from densehash.columns import is_frame
 from densehash.errors import InputError
+from densehash.hashers.models import save_hasher
 from densehash.mapped import MappedRows, unmapped
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
@@ -254,8 +255,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         ...     load_hasher(Path(folder, "model.dh"))
         LSH(n_bits=8, random_state=0)
         """
-        from densehash.hashers.models import save_hasher  # noqa: PLC0415  it knows all hashers
-
         check_is_fitted(self)
         save_hasher(self, path)
 
@@ -269,12 +268,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Returns
         -------
         uint8 array of shape (n, ceil(n_bits / 8))
-
-        Examples
-        --------
-        >>> from densehash import LSH
-        >>> LSH(8, random_state=0).fit([[0.0], [1.0]])._codes_of_checked(np.ones((1, 1))).shape
-        (1, 1)
         """
         if len(rows) > _FEW_ROWS:
             return self.transform(rows)

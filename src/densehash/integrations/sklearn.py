@@ -18,7 +18,7 @@ __all__ = ["Retriever"]
 
 
 class Retriever(BaseEstimator):  # type: ignore[misc]
-    """Find documents: a vectorizer, and :class:`densehash.HashingNeighbors` of what it makes.
+    """Find documents: a vectorizer, and :class:`densehash.index.HashingNeighbors` of what it makes.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Retriever(BaseEstimator):  # type: ignore[misc]
         """Distances and numbers of the documents that are nearest to others.
 
         Parameters and what is returned are those of
-        :meth:`densehash.HashingNeighbors.kneighbors`, of documents in place of vectors.
+        :meth:`densehash.index.HashingNeighbors.kneighbors`, of documents in place of vectors.
         """
         check_is_fitted(self)
         vectors = self.vectorizer_.transform(X)

@@ -191,18 +191,7 @@ CLAIMS: dict[str, Callable[[_Evidence], _Verdict | None]] = {
 
 
 def claims_table(every: list[Results], plan: Plan) -> Table | None:
-    """Which claims hold, on each set; None where nothing can be said.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2", "times"))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> [row[0] for row in claims_table([results], plan).rows][:1]
-    ['LSH, KLSH and SIKH start low and rise with the code length']
-    """
+    """Which claims hold, on each set; None where nothing can be said."""
     evidence = [_Evidence(results, plan) for results in every]
     rows = []
     for claim, judge in CLAIMS.items():

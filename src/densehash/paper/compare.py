@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -192,8 +191,7 @@ def _built(problem: Problem, records: Records) -> Built:
     found = records.get(key)
     if found is None:
         begun = time.perf_counter()
-        metric: Any = problem.metric  # one of METRICS, which the problem has checked
-        index = Index.build(problem.base, metric=metric, random_state=_SEED)
+        index = Index.build(problem.base, metric=problem.metric, random_state=_SEED)
         built = time.perf_counter()
         names = index.search(problem.queries, problem.k).ids
         asked = time.perf_counter()
@@ -237,21 +235,7 @@ def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: 
 
 
 def advice(comparison: Comparison) -> list[str]:
-    """What to take, in sentences: what ``Index.build`` makes, and what it found.
-
-    Examples
-    --------
-    >>> built = Built("Index(flat, 900 rows, signs of 128 bits)", 0.993, 26.0, 0.2, 5000.0)
-    >>> best = Line("ITQ", 64, 0.5, 0.90, 0.95, 0.97, 3.0, 1e-6, 8)
-    >>> fast = Line("DSH", 64, 0.4, 0.88, 0.90, 0.95, 0.5, 1e-6, 8)
-    >>> for sentence in advice(Comparison(built, (best, fast), {}, 100, 10, None)):
-    ...     print(sentence)
-    Index.build makes Index(flat, 900 rows, signs of 128 bits) of these rows. Its searches found \
-99.3% of the 10 nearest; it keeps 26 bytes a row beside the vectors.
-    Of codes alone, ITQ at 64 bits has most of them among 100 candidates: 90.0% by Hamming \
-distance, 8 bytes a row, and 97.0% by estimates, 12 bytes a row.
-    DSH finds nearly as much (88.0%) and learns in 0.5 s instead of 3 s.
-    """
+    """What to take, in sentences: what ``Index.build`` makes, and what it found."""
     built, k = comparison.built, comparison.k
     found = f"{built.recall:.1%} of the {k} nearest"
     kept = f"{built.bytes_a_row:.0f} bytes a row beside the vectors"
@@ -312,16 +296,7 @@ def _built_table(comparison: Comparison) -> Table:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """The ranked table: one line a method and length.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=100)
-    >>> found = compare(problem, Plan(("LSH", "ITQ"), (32,), n_seeds=1), Records(None))
-    >>> [row[:3] for row in comparison_table(found).rows]
-    [(32, 1, 'ITQ'), (32, 2, 'LSH')]
-    """
+    """The ranked table: one line a method and length."""
     rank, rows = 0, []
     for at, line in enumerate(comparison.lines):
         first = at == 0 or comparison.lines[at - 1].n_bits != line.n_bits
@@ -367,17 +342,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def ranking_table(comparison: Comparison, plan: Plan) -> Table:
-    """Recall among few candidates, by what a row takes: rankings of the best codes, and peers.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=100)
-    >>> plan = Plan(("LSH", "signs"), (64,), n_seeds=1)
-    >>> found = compare(problem, plan, Records(None))
-    >>> [row[:3] for row in ranking_table(found, plan).rows]
-    [(8, 'signs', 64), (8, 'LSH, asymmetric', 64), (8, 'LSH', 64), (12, 'LSH, estimates', 64)]
-    """
+    """Recall among few candidates, by what a row takes: rankings of the best codes, and peers."""
     n_rows = comparison.results.identity["rows"]
     among = [n for n in AMONG if comparison.k <= n <= n_rows]
     found = [
@@ -442,15 +407,6 @@ def build_commands(comparison: Comparison, vectors: str, key: str | None = None)
     comparison : what came out
     vectors : a file, or the name of a set
     key : of an array or column inside the file
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=100, metric="cosine")
-    >>> found = compare(problem, Plan(("LSH",), (32,), n_seeds=1), Records(None))
-    >>> build_commands(found, "digits")
-    ['densehash.Index.build(densehash.datasets.load("digits").base, metric="cosine", \
-random_state=0)']
     """
     metric = comparison.results.identity["metric"]
     is_file = Path(vectors).exists()
@@ -480,14 +436,6 @@ def comparison_page(
     comparison, plan : what came out of what
     command : that made it
     commands : to copy: what :func:`build_commands` returned
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem, plan = Problem.of(load("digits"), n_queries=100), Plan(("ITQ",), (32,), n_seeds=1)
-    >>> found = compare(problem, plan, Records(None))
-    >>> comparison_page(found, plan, "densehash compare digits").title
-    'Which hasher for digits'
     """
     results = comparison.results
     identity = results.identity

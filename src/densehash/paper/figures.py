@@ -63,20 +63,7 @@ ASYMMETRIC = ", asymmetric"
 
 
 def draw(study: Study, results: Results, plan: Plan) -> Figure | None:
-    """Draw a study on one set; None where nothing of it was measured.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> from densehash.paper.studies import STUDIES
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2",))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> figure = draw(STUDIES[0], results, plan)
-    >>> figure.title, [line.name for line in figure.series]
-    ('digits: MAP against code length', ['LSH', 'DSH'])
-    """
+    """Draw a study on one set; None where nothing of it was measured."""
     series = tuple(
         line
         for method in study.methods

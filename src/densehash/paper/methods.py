@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from densehash.errors import InputError
-
-if TYPE_CHECKING:
-    from densehash.hashers import Hasher
+from densehash.hashers import Hasher
+from densehash.hashers.registry import hasher_named
 
 __all__ = ["BEYOND", "COSTS", "METHODS", "PAPER", "PEERS", "SIGNS", "check_methods", "make_hasher"]
 
@@ -57,9 +56,6 @@ def make_hasher(
     >>> make_hasher("Refined(DSH)", 32, seed=1, parameters={"n_steps": 300})
     Refined(hasher=DSH(n_bits=32, random_state=1), n_steps=300, random_state=1)
     """
-    # Here, since the command line takes names of methods from this file.
-    from densehash.hashers.registry import hasher_named  # noqa: PLC0415
-
     return hasher_named(method, n_bits, random_state=seed, **(parameters or {}))
 
 

@@ -65,17 +65,6 @@ def paper_page(
     plan : what was run
     command : that made it
     descriptions : of sets, by name
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2", "times"))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> page = paper_page([results], plan, command="densehash paper")
-    >>> [section.title for section in page.sections][-1]
-    'Tables 1 to 3: training and test time'
     """
     sections: list[Section] = []
     claims = claims_table(every, plan)
@@ -128,19 +117,7 @@ def _there(tables: Iterable[Table | None]) -> Iterator[Table]:
 
 
 def machines(every: list[Results], plan: Plan) -> str:
-    """Where the records were measured, which need not be here.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> from densehash.paper.runs import machine
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2", "times"))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> machines([results], plan) == machine()
-    True
-    """
+    """Where the records were measured, which need not be here."""
     found = {
         measured.machine
         for results in every

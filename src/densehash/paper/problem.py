@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import check_choice, check_integer, check_vectors
+from densehash.choices import MetricName
 from densehash.datasets import DataSet
 from densehash.errors import InputError
 from densehash.locks import cached_property
@@ -48,7 +49,7 @@ class Problem:
     name: str
     base: NDArray[Any]
     queries: NDArray[Any]
-    metric: str = "l2"
+    metric: MetricName = "l2"
     fraction: float = 0.02
     k: int = 10
     description: str = ""
@@ -59,7 +60,7 @@ class Problem:
         cls,
         data: DataSet,
         *,
-        metric: str = "l2",
+        metric: MetricName = "l2",
         n_queries: int = 1000,
         most_rows: int | None = None,
         verbose: bool = False,

@@ -36,14 +36,6 @@ def rank_by_hamming(
     -------
     ``counts`` and ``relevant_counts`` int64 (q, n_bits + 1), how many codes and how many true ones
     are at each distance; ``near`` int64 (q, k), the distances of the k nearest
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
-    >>> rank_by_hamming(codes[:50], codes, problem, 8)["near"].shape
-    (50, 10)
     """
     counts, relevant_counts = hamming.histogram(query_codes, codes, problem.relevant, n_bits=n_bits)
     differing = codes[problem.near] ^ query_codes[:, np.newaxis]
@@ -54,32 +46,14 @@ def rank_by_hamming(
 def rank_by_margins(
     margins: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
 ) -> _Arrays:
-    """By the query's margins; what :func:`rank_summary` keeps.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
-    >>> sorted(rank_by_margins(np.ones((50, 8), np.float32), codes, problem))
-    ['before', 'level', 'precision']
-    """
+    """By the query's margins; what :func:`rank_summary` keeps."""
     return _rank(partial(asymmetric.histogram, margins), codes, problem)
 
 
 def rank_by_tables(
     tables: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
 ) -> _Arrays:
-    """By sums of table entries (q, width, 256), one for each byte of a code.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> codes = np.zeros((len(problem.base), 1), np.uint8)
-    >>> sorted(rank_by_tables(np.ones((50, 1, 256), np.float32), codes, problem))
-    ['before', 'level', 'precision']
-    """
+    """By sums of table entries (q, width, 256), one for each byte of a code."""
     return _rank(partial(asymmetric.table_histogram, tables), codes, problem)
 
 
@@ -92,14 +66,6 @@ def rank_by_distances(
     ----------
     distances_of : called with some of ``problem.asked``; returns their distances to all rows
     problem : what is ranked
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> found = rank_by_distances(lambda some: np.ones((len(some), 1747), np.float32), problem)
-    >>> found["level"][0, 0]
-    np.int64(1747)
     """
     parts = []  # of one query each: thousands of counts, three times over
     step = max(1, _BLOCK // len(problem.base))

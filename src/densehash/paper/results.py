@@ -150,20 +150,6 @@ class Results:
     ----------
     identity : of the problem
     records : that hold its measurements
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runs import measure
-    >>> problem, records = Problem.of(load("digits"), n_queries=50), Records(None)
-    >>> for seed in range(2):
-    ...     run = Run("LSH", 8, seed=seed)
-    ...     records.add(run.key(problem.identity), measure(problem, run))
-    >>> results = Results(problem.identity, records)
-    >>> value = results.mean(Run("LSH", 8), 2, lambda measured: measured.recall(100))
-    >>> 0 < value.mean < 1, value.n_seeds
-    (True, 2)
     """
 
     def __init__(self, identity: Mapping[str, Any], records: Records) -> None:

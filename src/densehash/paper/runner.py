@@ -45,15 +45,6 @@ def planned(plan: Plan, problem: Problem) -> list[Run]:
     """All runs of a plan, each once.
 
     Seeds go last, so that a run that was cut has seen every method.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"))
-    >>> plan = Plan(methods=("LSH", "PCAH"), bits=(16, 32), n_seeds=2, parts=("2",))
-    >>> [(run.method, run.n_bits, run.seed) for run in planned(plan, problem)]
-    [('LSH', 16, 0), ('LSH', 32, 0), ('PCAH', 16, 0), ('PCAH', 32, 0), ('LSH', 16, 1), \
-('LSH', 32, 1)]
     """
     every = [
         run
@@ -77,16 +68,7 @@ def _once(runs: Iterable[Run], problem: Problem) -> list[Run]:
 def complete(
     problem: Problem, runs: Iterable[Run], records: Records, *, verbose: bool = False
 ) -> int:
-    """Run what has no record yet; how many runs that were.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem, records = Problem.of(load("digits"), n_queries=50), Records(None)
-    >>> runs = [Run("LSH", 8), Run("PCAH", 8)]
-    >>> complete(problem, runs, records), complete(problem, runs, records)
-    (2, 0)
-    """
+    """Run what has no record yet; how many runs that were."""
     left = [run for run in _once(runs, problem) if records.get(run.key(problem.identity)) is None]
     with steps(sum(map(_cost, left)), shown=verbose) as begin:
         for run in left:

@@ -132,16 +132,6 @@ def measure(problem: Problem, run: Run) -> Record:
     number of codes at each distance (``counts``), of true ones among them (``relevant_counts``),
     and the distances of its k nearest (``near``). A method that refuses the problem, say for
     having too few features, gives the reason as ``refused``.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> problem = Problem.of(load("digits"), n_queries=50)
-    >>> measured = measure(problem, Run("PCAH", 8))
-    >>> measured["arrays"]["counts"]["shape"]
-    [50, 9]
-    >>> measure(problem, Run("PCAH", 128))["refused"]
-    'PCAH has at most one bit a feature: n_bits must be from 1 to 64 for 64 feature(s), got 128'
     """
     record: Record = {"machine": machine(), "threads": n_threads()}
     try:

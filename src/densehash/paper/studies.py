@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from densehash.errors import InputError
 from densehash.paper.methods import BEYOND, METHODS, PAPER, PEERS
 from densehash.paper.published import ALPHAS, PASSES, TABLE_BITS
+from densehash.paper.runs import Run
 
-if TYPE_CHECKING:
-    from densehash.paper.runs import Run
-
-__all__ = ["BITS", "CANDIDATES", "PARTS", "STUDIES", "Plan", "Study", "check_parts", "runs_of"]
+__all__ = [
+    "BITS",
+    "CANDIDATES",
+    "PARTS",
+    "QUICK",
+    "STUDIES",
+    "Plan",
+    "Study",
+    "check_parts",
+    "runs_of",
+]
 
 BITS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 CANDIDATES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -137,8 +145,6 @@ class Plan:
 
     def run(self, method: str, n_bits: int) -> Run:
         """A method in its usual setting, fully measured."""
-        from densehash.paper.runs import Run  # noqa: PLC0415  `densehash --help` does without
-
         return Run(
             method,
             n_bits,
@@ -164,6 +170,10 @@ class Plan:
         return tuple(study for study in STUDIES if study.part in self.parts)
 
 
+QUICK = Plan(bits=(16, 32, 48, 64, 96), n_seeds=2, n_steps=100)
+"""What ``densehash paper --quick`` runs."""
+
+
 def runs_of(
     study: Study, plan: Plan, method: str, identity: Mapping[str, Any]
 ) -> Iterator[tuple[float, Run]]:
@@ -177,8 +187,6 @@ def runs_of(
     >>> [(x, run.parameters) for x, run in runs_of(study, Plan(), "DSH", {})][:2]
     [(1, (('p', 1),)), (2, (('p', 2),))]
     """
-    from densehash.paper.runs import Run  # noqa: PLC0415
-
     for n_bits in plan.lengths(study):
         if study.x == "bits":
             yield n_bits, plan.run(method, n_bits)

@@ -29,18 +29,7 @@ _Row = tuple[Cell, ...]
 
 
 def map_table(results: Results, plan: Plan) -> Table:
-    """Mean average precision of all hashers at all lengths, on one set.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2", "times"))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> [row[0] for row in map_table(results, plan).rows]
-    ['LSH', 'DSH']
-    """
+    """Mean average precision of all hashers at all lengths, on one set."""
     rows = []
     for method in plan.methods:
         if method not in METHODS:  # peers do not rank by Hamming distance
@@ -81,18 +70,7 @@ def nearest_published(n_features: int) -> str:
 
 
 def times_table(results: Results, plan: Plan) -> Table | None:
-    """Tables 1 to 3 on one set: training and test time, beside the paper's nearest set.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("LSH", "DSH"), (16, 32), n_seeds=1, parts=("2", "times"))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> times_table(results, plan).rows[-1]
-    ('DSH', 'SIFT1M, in the paper', 8.4, 12.2, 0.5, 1.2)
-    """
+    """Tables 1 to 3 on one set: training and test time, beside the paper's nearest set."""
     bits = [n_bits for n_bits in published.TABLE_BITS if n_bits in plan.bits]
     theirs = nearest_published(results.identity["features"])
     rows: list[_Row] = []
@@ -133,19 +111,7 @@ def times_table(results: Results, plan: Plan) -> Table | None:
 def parameter_table(
     name: str, every: list[Results], plan: Plan, theirs: Mapping[str, tuple[float, ...]]
 ) -> Table | None:
-    """Table 4 or 5: training time of DSH against a parameter, on all sets, beside the paper's.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("DSH",), (64,), n_seeds=1, parts=("p",))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> table = parameter_table("table-4", [results], plan, published.TRAINING_BY_P)
-    >>> table.rows[-1]
-    ('SIFT1M', 'in the paper', 4.8, 9.1, 15.5, 21.2, 25.5, 31.9)
-    """
+    """Table 4 or 5: training time of DSH against a parameter, on all sets, beside the paper's."""
     study = _study(name)
     rows: list[_Row] = []
     for results in every:
@@ -169,18 +135,7 @@ def parameter_table(
 
 
 def cost_table(every: list[Results], plan: Plan) -> Table | None:
-    """The exponents that fit the training times best, beside those of the paper's model.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("DSH",), (16, 32), n_seeds=1, parts=("cost",))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> [column.title for column in cost_table([results], plan).columns]
-    ['set', 'of the rows', 'of the bits', 'of the features']
-    """
+    """The exponents that fit the training times best, beside those of the paper's model."""
     rows = []
     for results in every:
         slopes = [growth_exponent(name, results, plan) for name in _COSTS]
@@ -207,18 +162,7 @@ _COSTS = ("cost-rows", "cost-bits", "cost-features")
 
 
 def growth_exponent(name: str, results: Results, plan: Plan) -> float | None:
-    """The power of what a study varies that DSH's training time grows as; None of few points.
-
-    Examples
-    --------
-    >>> from densehash.datasets import load
-    >>> from densehash.paper.problem import Problem
-    >>> from densehash.paper.runner import run_plan
-    >>> plan = Plan(("DSH",), (16, 32), n_seeds=1, parts=("cost",))
-    >>> results = run_plan(Problem.of(load("digits"), n_queries=50), plan)
-    >>> growth_exponent("cost-bits", results, plan) is None  # two lengths only
-    True
-    """
+    """The power of what a study varies that DSH's training time grows as; None of few points."""
     points = [
         (x, value.mean)
         for x, run in runs_of(_study(name), plan, "DSH", results.identity)

@@ -114,16 +114,6 @@ def chart_of(
     looks : of each series, or of each group of points
     colours : of each series, or of each group of points, as CSS takes them
     theme : see :func:`config_of`
-
-    Examples
-    --------
-    >>> from densehash.report.looks import THEMES, looks_of
-    >>> from densehash.report.page import Series
-    >>> figure = Figure("map", "MAP", "bits", "MAP", (Series("DSH", (16, 32), (0.2, 0.3)),))
-    >>> looks = looks_of(["DSH"])
-    >>> chart = chart_of(figure, looks, {"DSH": looks["DSH"].light}, THEMES["light"])
-    >>> [(row["x"], row["y"]) for row in chart["data"]["values"]]
-    [(16, 0.2), (32, 0.3)]
     """
     if isinstance(figure, Figure):
         drawn = _lines(figure, looks, colours, theme)
@@ -154,17 +144,6 @@ def with_legend(
     title : what is written above it
     looks, colours : of each series of the legend, in order
     theme : see :func:`config_of`
-
-    Examples
-    --------
-    >>> from densehash.report.looks import THEMES, looks_of
-    >>> from densehash.report.page import Series
-    >>> figure = Figure("map", "MAP", "bits", "MAP", (Series("DSH", (16, 32), (0.2, 0.3)),))
-    >>> looks, theme = looks_of(["DSH"]), THEMES["light"]
-    >>> colours = {"DSH": looks["DSH"].light}
-    >>> chart = chart_of(figure, looks, colours, theme)
-    >>> len(with_legend(chart, "MAP", looks, colours, theme)["hconcat"])
-    2
     """
     names = list(looks)
     y = {"field": "series", "type": "nominal", "sort": None, "axis": None}

@@ -17,18 +17,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def check_page(page: Page) -> None:
-    """Refuse a page with names that clash, lengths that differ or numbers that are not finite.
-
-    Examples
-    --------
-    >>> from densehash.report.page import Figure, Section, Series
-    >>> series = Series("DSH", (16, 32), (0.2, float("nan")))
-    >>> figure = Figure("map", "MAP", "bits", "MAP", (series,))
-    >>> check_page(Page("Results", (Section("Accuracy", (figure,)),)))
-    Traceback (most recent call last):
-        ...
-    densehash.errors.InputError: y of series 'DSH' of figure 'map' must be finite numbers, got nan
-    """
+    """Refuse a page with names that clash, lengths that differ or numbers that are not finite."""
     names: set[str] = set()
     for section in page.sections:
         for item in section.items:

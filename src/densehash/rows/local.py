@@ -264,17 +264,7 @@ class Rows:
     def for_each(
         self, function: Callable[[Floats, int], object], *, width: int = 1, label: str = "reading"
     ) -> None:
-        """One pass over all rows for what ``function`` does, not for what it returns.
-
-        Examples
-        --------
-        >>> squares = np.empty((4, 2))
-        >>> def square(block, start):
-        ...     squares[start : start + len(block)] = block**2
-        >>> Rows(np.arange(8).reshape(4, 2)).for_each(square)
-        >>> squares[3]
-        array([36., 49.])
-        """
+        """One pass over all rows for what ``function`` does, not for what it returns."""
         for _ in self.map(function, width=width, label=label):
             pass
 
