@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.errors import FileError
-from densehash.mapped import give_back as give_back  # noqa: PLC0414
+from densehash.mapped import give_back
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
