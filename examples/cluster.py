@@ -10,8 +10,8 @@
 # %% [markdown]
 # # A cluster
 #
-# Two processes on this machine stand for a cluster; with the address of a Dask scheduler, the same
-# lines run on many machines. It needs `pip install 'densehash[dask]'`.
+# Here, two processes on this machine act as a cluster; with the address of a Dask scheduler, the
+# same lines run on many machines. You need `pip install 'densehash[dask]'`.
 
 # %%
 import tempfile
@@ -39,8 +39,8 @@ np.save(folder / "rows.npy", X)
 # %% [markdown]
 # ## Learn, encode, build, search
 #
-# A hasher that learns on the cluster has the same bytes as one that learns here. A sharded index is
-# a folder of ordinary index folders.
+# A hasher that learns on the cluster has the same bytes as one that learns in this process. A
+# sharded index is a folder of ordinary index folders.
 
 
 # %%

@@ -10,8 +10,8 @@
 # %% [markdown]
 # # A million rows on a laptop
 #
-# A million vectors of 64 numbers, made here: 256 MB. They lie in clusters, as real vectors do. The
-# index is built from the file and lies on the disk; memory holds a part of it at a time.
+# This page makes a million vectors of 64 numbers, 256 MB. They lie in clusters, as real vectors do.
+# The index is built from a file and lies on the disk; memory holds a part of it at a time.
 
 # %%
 import tempfile
@@ -70,7 +70,7 @@ print(f"{size / ROWS:.0f} bytes a row on disk, {FEATURES * 4} of them the vector
 # %% [markdown]
 # ## Search
 #
-# Opening maps the files; nothing is read before it is asked for.
+# Opening maps the files; nothing is read before it is needed.
 
 # %%
 start = time.perf_counter()
@@ -92,7 +92,7 @@ for recall in (0.9, 0.97, 0.99):
 # %% [markdown]
 # ## Check
 #
-# The true neighbours of some queries, by comparing every row.
+# `truth.nearest` finds the true neighbours of some queries by comparing every row.
 
 # %%
 near = truth.nearest(queries[:100], rows, k=10)
@@ -102,5 +102,5 @@ for recall in (0.9, 0.97, 0.99):
     print(f"asked for recall {recall}: found {found:.3f}")
 
 # %% [markdown]
-# Around a cluster's centre all rows are about equally near: such data is harder than most. On your
-# own vectors, `densehash compare vectors.npy` says what to expect.
+# Around the centre of a cluster, all rows are about equally near. So this data is harder than most.
+# `densehash compare vectors.npy` says what to expect for your own vectors.

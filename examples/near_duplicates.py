@@ -70,7 +70,7 @@ print(index)
 print(len(pairs.ids), "pairs")
 
 # %% [markdown]
-# A copy counts as found when it is paired with the picture that it was made of.
+# A copy counts as found if it is paired with the picture that it was made from.
 
 # %%
 found = {tuple(pair) for pair in pairs.ids.tolist()}
@@ -82,9 +82,9 @@ for number, change in enumerate(("brighter", "noisier", "8 shades")):
 # %% [markdown]
 # ## A look at some
 #
-# In each column a picture, and below it the one that it was paired with. Pixels know nothing of
-# what they show: a picture that is moved by a pixel is far from itself. Vectors of a model mend
-# that, and are indexed in the same way.
+# Each column shows a picture and, below it, the one that it was paired with. Pixels say nothing
+# about what a picture shows: if you move a picture by one pixel, its vector is far from the old
+# one. Vectors of a neural model solve that, and are indexed in the same way.
 
 # %%
 chosen = pairs.ids[np.linspace(0, len(pairs.ids) - 1, 12).astype(int)]

@@ -10,9 +10,10 @@
 # %% [markdown]
 # # Search 10,000 sentences
 #
-# The sentences are those of the documentation inside scikit-learn, scipy and numpy, which densehash
-# brings along: nothing is downloaded. They become vectors by TF-IDF and a truncated SVD. A neural
-# model gives better vectors (`examples/sentence_search.py` uses one); the rest stays the same.
+# The sentences come from the documentation inside scikit-learn, scipy and numpy, which are
+# installed with densehash: nothing is downloaded. TF-IDF and a truncated SVD turn them into
+# vectors. A neural model gives better vectors (`examples/sentence_search.py` uses one); the rest
+# stays the same.
 
 # %%
 import ast
@@ -86,8 +87,8 @@ print(vectors.shape)
 # %% [markdown]
 # ## The index
 #
-# The sentence and its module are the payload: they lie beside the vectors, come back with what a
-# search finds, and can be filtered by.
+# The sentence and its module are the payload: the index keeps them beside the vectors. A search
+# returns them with the rows it finds, and can filter by them.
 
 # %%
 start = time.perf_counter()
@@ -112,7 +113,7 @@ ask("how many clusters are there")
 ask("split the rows into training and test data")
 
 # %% [markdown]
-# A filter keeps `k` rows wherever `k` match: here, of one package.
+# With a filter, a search still finds `k` rows if `k` rows match. Here, all come from one package.
 
 # %%
 ask("the probability of an event", where='module >= "scipy" and module < "sklearn"')
@@ -121,7 +122,7 @@ ask("the probability of an event", where='module >= "scipy" and module < "sklear
 # ## Was everything found?
 #
 # `index.recall` says what to expect, measured while the index was built. `truth.nearest` compares
-# with every row, so it tells.
+# every row, so it finds the true neighbours to check with.
 
 # %%
 queries = encoder.transform([text.lower() for text in texts[::50]])

@@ -315,7 +315,7 @@ def test_ids_of_arrays(
     [
         (b"1\n2\n", "2 ids"),
         (b"1\n\n2\n", "line 2 is empty"),
-        (b"1\n2\n\xff\n", "line 3 is no UTF-8"),
+        (b"1\n2\n\xff\n", "line 3 is not UTF-8"),
         (b"a\nb\na\n", "'a' is there twice"),
         (b"1\n2\nc\0\n", "NUL"),
         (b"", "0 ids"),

@@ -153,7 +153,7 @@ def test_a_name_is_no_path_and_a_path_no_name(
 
 @pytest.mark.parametrize("wrong", ["sift", "no/such/file.fvecs", "", "\0", Path("sift1m")])
 def test_what_is_neither(wrong: str | Path) -> None:
-    message = "neither a file that exists nor .* digits, patches, sift1m"
+    message = "neither an existing file nor .* digits, patches, sift1m"
     with pytest.raises(InputError, match=message):
         load(wrong)
 
@@ -417,7 +417,7 @@ def test_offline(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
         "ftp://127.0.0.1:9/data.bin cannot be reached (Connection refused); "
         "http://127.0.0.1:9/data.bin cannot be reached (Connection refused). "
         f"Download data.bin by hand, put it into {folder}, and run this again; "
-        "http://tiny.invalid/ tells more"
+        "see http://tiny.invalid/"
     )
     assert contents(folder) == {}
 

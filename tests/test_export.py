@@ -201,7 +201,7 @@ def test_names_that_differ_in_capitals_are_refused(tmp_path: Path, target: str) 
     needs(ASK[target][0])
     needs("pyarrow")
     index = build(13, payload=[{"Title": "a", "title": "b"}] * N)
-    with pytest.raises(InputError, match="'Title' and 'title' .* for one: export to parquet"):
+    with pytest.raises(InputError, match="'Title' and 'title' .* apart: export to parquet"):
         export(index, target, tmp_path / "out")
     assert not [*tmp_path.iterdir()]
 

@@ -154,8 +154,8 @@ def test_documents_take_the_place_of_others_and_go() -> None:
     [
         ({"year": "MMXX"}, "'year' of the payload cannot be kept.*columns=..."),
         ({"year": 2**60 + 1}, "'year' of the payload cannot be kept"),
-        ({"when": {1, 2}}, "metadata of 'bad' must be what JSON has"),
-        ({"loop": ...}, "metadata of 'bad' must be what JSON has"),
+        ({"when": {1, 2}}, "metadata of 'bad' must be something JSON can hold"),
+        ({"loop": ...}, "metadata of 'bad' must be something JSON can hold"),
     ],
 )
 def test_what_does_not_fit_is_refused(metadata: dict[str, Any], message: str) -> None:
@@ -173,7 +173,7 @@ def test_a_store_is_opened_as_it_was_made(tmp_path: Path) -> None:
     memory = documents(metric="l2", columns={"lang": "string"})
     memory.save(tmp_path / "store")
     assert len(Documents(path=tmp_path / "store", metric="l2", columns={"lang": "string"})) == 30
-    with pytest.raises(InputError, match="goes by 'l2': leave metric out"):
+    with pytest.raises(InputError, match="has 'l2': leave metric out"):
         Documents(path=tmp_path / "store", metric="cosine")
     with pytest.raises(InputError, match="has {'lang': 'string'}: leave columns out"):
         Documents(path=tmp_path / "store", columns={"year": "int64"})
@@ -185,7 +185,7 @@ def test_a_store_is_opened_as_it_was_made(tmp_path: Path) -> None:
     with pytest.raises(FileError):
         Documents(path=tmp_path / "folder")
     for columns, message in (
-        ({"text": "string"}, "'text', which the index has for itself"),
+        ({"text": "string"}, "'text', a name that the store uses itself"),
         ({"year": "number"}, "columns must be a dict of names and types"),
     ):
         with pytest.raises(InputError, match=message):

@@ -198,7 +198,7 @@ def test_other_widths_and_types_name_both_files(tmp_path: Path) -> None:
         (["a.npy", None], "path must be a str or a Path, got NoneType"),
         ([["a.npy"]], "path must be a str or a Path, got list"),
         (["a.txt"], "path must end in one of"),
-        (["a\0.npy"], "path must be a name without zeros"),
+        (["a\0.npy"], "path must have no NUL characters"),
         (b"a.npy", "path must be a str or a Path, got bytes"),
     ],
 )

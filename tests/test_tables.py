@@ -104,7 +104,7 @@ def test_a_column_for_each_number(suffix: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_vectors(path, key="x*")[:], X)
     np.testing.assert_array_equal(open_vectors(path, key="x*")[np.array([1, 20])], X[[1, 20]])
     for key, message in {
-        None: "no column of vectors, and not several that are all numbers.*'title'",
+        None: "no column of vectors, nor two or more columns, all of numbers.*'title'",
         "*": "'title' of .* must be a number",
         "x0,y": "nothing named 'y'",
         "x0,x*": "names a column of .* twice",
@@ -301,7 +301,7 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "Latin-1": (".csv", b"t,x,y\n\xe4,1,2\n", "line 2: expected UTF-8, found byte 0xe4"),
     "UTF-16": (".csv", "x,y\n1,2\n".encode("utf-16"), "line 1: expected UTF-8"),
     "old ends of lines": (".csv", "x,y\r1,2\r3,4\r", "line 1: expected fields"),
-    "counts": (".csv", "0,1,2\n3,4,5\n", "line 1 may be a row of numbers, or count the columns"),
+    "counts": (".csv", "0,1,2\n3,4,5\n", "line 1 may be a row of numbers, or number the columns"),
     "counts from one": (".csv", "1,2\n4,5\n", "line 1 may be a row of numbers"),
     "binary": (".csv", bytes(range(256)), "line 1|line 2"),
     "JSON, empty": (".jsonl", "", "expected a JSON object a line, found an empty file"),
@@ -501,8 +501,8 @@ def test_ids_of_a_column_or_a_file(
     assert Index.open("b.dh").ids.tolist() == ["a", "b", "c"]
     (tmp_path / "id").write_text("4\n5\n6\n")
     said = fail(capsys, "build", path, "-o", "c.dh", "--ids", "id")
-    assert "--ids id is a file, and a column of" in said
-    assert "./id would be the file" in said
+    assert "--ids id is both a file and a column of" in said
+    assert "write ./id for the file" in said
     run(capsys, "build", path, "-o", "c.dh", "--ids", "./id")
     assert Index.open("c.dh").ids.tolist() == [4, 5, 6]
     said = fail(capsys, "build", path, "-o", "d.dh", "--ids", "name")

@@ -1,16 +1,16 @@
 """Ranking codes by the real margins of a query, instead of its bits.
 
 A code says only on which side of each plane its row lies; a query still knows how far it is from
-each. The asymmetric distance of a code is the sum of the query's ``|margin[l]|`` over the bits l
-in which the two differ: a bit that the query nearly had otherwise costs little (after A. Gordo,
+each plane. The asymmetric distance of a code is the sum of the query's ``|margin[l]|`` over the
+bits l in which the two differ: a bit costs little if the query lies near its plane (after A. Gordo,
 F. Perronnin, Y. Gong and S. Lazebnik, *Asymmetric distances for binary embeddings*, PAMI 2014).
 
-Such a distance, and that of product quantisation, is a sum of one table entry for each byte of
-the code. The tables of a query are scaled so that no sum reaches 65,536, rounded, and the sums
-are cut into ``n_levels`` levels. Codes in one level are tied, as codes at one Hamming distance
-are, and all of :mod:`densehash.metrics` works on the counts. With 4,096 levels the mean average
-precision moved by less than 0.0002 from that of the exact sums on codes of 16 to 256 bits of
-SIFT features.
+Such a distance, like that of product quantisation, is a sum of table entries, one for each byte of
+the code. The tables of a query are scaled so that no sum reaches 65,536, and rounded; the sums are
+then divided into ``n_levels`` levels. Codes in one level are tied, like codes at one Hamming
+distance, and all of :mod:`densehash.metrics` works on the counts. With 4,096 levels, the mean
+average precision differed by less than 0.0002 from that of the exact sums, on codes of 16 to 256
+bits of SIFT features.
 
 :func:`histogram` and :func:`table_histogram` release the GIL, give the same bytes for any number
 of threads, and stop soon after Ctrl-C. ``n_threads=None`` uses every CPU that the process may use.
@@ -130,8 +130,9 @@ def histogram(
 ) -> NDArray[np.int64] | tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the codes at each level of distance of every query.
 
-    Each query's levels are of one width, from the distance 0 to the sum of its ``|margin|``,
-    which is in the last one. A query whose margins are all zero has every code in level 0.
+    All levels of a query have the same width. They go from distance 0 to the sum of its
+    ``|margin|``, which is in the last level. If all margins of a query are zero, every code is in
+    level 0.
 
     Parameters
     ----------
@@ -201,11 +202,11 @@ def table_histogram(
 ) -> NDArray[np.int64] | tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the codes at each level of any distance that is a sum of table entries, one a byte.
 
-    Integers are summed as they are: a level is a sum, and no sum may reach ``n_levels``. Floats
-    are first made to fit, each query by itself: the least of each byte's entries is taken off,
-    which moves all distances of a query alike, and what is left is scaled and cut into levels as
-    :func:`histogram` does. Tables of product quantisation (squared distances of each part of the
-    query to its 256 centres) are of this kind.
+    Integers are summed as they are: a level is a sum, and every sum must be below ``n_levels``.
+    Floats are first made to fit, for each query alone: the smallest entry of each byte is
+    subtracted, which changes all distances of a query by the same amount, and the rest is scaled
+    and divided into levels as in :func:`histogram`. Tables of product quantisation (squared
+    distances of each part of the query to its 256 centres) are of this kind.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Packed codes: the one place that knows how bits lie in bytes.
 
 A code of L bits is ``ceil(L / 8)`` bytes in little bit order: bit l is
-``code[l // 8] >> (l % 8) & 1``. Where L is no multiple of 8, the high bits of the last byte
-are padding, and padding is zero. L runs from 1 to 4096.
+``code[l // 8] >> (l % 8) & 1``. If L is not a multiple of 8, the high bits of the last byte
+are padding, and padding is zero. L is from 1 to 4096.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
 
     Returns
     -------
-    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; of a tensor,
+    uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; for a tensor,
     a tensor on the same device
 
     Examples
@@ -132,7 +132,7 @@ def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.bool_]:
 
 
 def check_padding(codes: NDArray[np.uint8], n_bits: int, name: str = "codes") -> None:
-    """Refuse codes that are not ``n_bits`` long: another width, or padding that is not zero.
+    """Raise an error for codes of another width than ``n_bits`` needs, or with padding set.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def to_big_endian(codes: ArrayLike) -> NDArray[np.uint8]:
 
 
 def from_big_endian(codes: ArrayLike) -> NDArray[np.uint8]:
-    """Take codes whose bytes hold bit 0 at the high end; the inverse of :func:`to_big_endian`.
+    """Convert codes whose bytes hold bit 0 at the high end; the inverse of :func:`to_big_endian`.
 
     Parameters
     ----------

@@ -1,17 +1,18 @@
-"""Distances estimated from codes: any hasher's codes ranked with a decoder, without a new bit.
+"""Distances estimated from codes: any hasher's codes ranked with a decoder, bits unchanged.
 
 A code says on which side of each plane its row x lies. A decoder G (n_bits × d), learnt by least
 squares, turns its signs s ∈ {−1, 1}^n_bits into an approximation of the row: with the mean c of
-all rows and the mean s̄ of all signs, y = (s − s̄) G is near to r = x − c. Two numbers a row,
-``|r|`` and f, make distances of it::
+all rows and the mean s̄ of all signs, y = (s − s̄) G is near to r = x − c. With two numbers for
+each row, ``|r|`` and f, distances are estimated from y::
 
     |q − x|² ≈ |q − c|² + |r|² − 2 f ⟨y, q − c⟩,    f = √cos(y, r) |r| / |y|
 
-f lies between what keeps the length of the residual, ``|r| / |y|``, and least squares, which has
-the whole cosine: where codes are short and decode badly, it ranks better than both. The products
-G (q − c) are made once a query, so a row costs what it costs to compare its bits with the query's
-margins (:mod:`densehash.asymmetric`), and two numbers of 16 bits. The sketch of signs of an index
-chooses its signs for such a decoder: see ``docs/sketches.md``.
+f lies between ``|r| / |y|``, which keeps the length of the residual, and least squares, which has
+cos(y, r) in place of its root. If codes are short and decode badly, it ranks better than both. The
+products G (q − c) are computed once for each query. So ranking a row costs as much as comparing its
+bits with the query's margins (:mod:`densehash.asymmetric`), and a row needs two more numbers of 16
+bits. The sketch of signs of an index chooses its signs for such a decoder: see
+``docs/sketches.md``.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ _TINY = np.finfo(np.float32).tiny
 
 @dataclass(frozen=True)
 class Estimator:
-    """A decoder of codes, and what it takes to rank by it. :func:`learn` makes one.
+    """A decoder of codes, and what is needed to rank by it. :func:`learn` makes one.
 
     Attributes
     ----------
     matrix : float32 (8 * width, d), G; zeros for padding bits
     offset : float32 (d,), −s̄ G
     center : float64 (d,), c
-    scale : what 1 stands for in the first factor of a row
+    scale : the length ``|r|`` for which the first factor of a row is 1
 
     Examples
     --------
@@ -75,7 +76,7 @@ class Estimator:
     scale: float
 
     def factors(self, codes: ArrayLike, X: VectorsLike) -> NDArray[np.float16]:
-        """What is kept of rows beside their codes.
+        """Compute the two numbers that are kept for each row beside its code.
 
         Parameters
         ----------
@@ -279,7 +280,7 @@ def learn(codes: ArrayLike, X: VectorsLike) -> Estimator:
 
 
 def levels(distances: NDArray[Any], n_levels: int) -> NDArray[np.int64]:
-    """Cut the distances of each query into levels of one width, from its least to its largest.
+    """Divide the distances of each query into levels of one width, from smallest to largest.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
 """Exact Hamming search over packed codes, in native code.
 
 Codes are uint8 arrays of shape (n, ceil(n_bits / 8)), packed as :mod:`densehash.bits` says.
-Equal distances are ordered by position, here and therefore everywhere. All functions release
-the GIL, give the same bytes for any number of threads, and stop soon after Ctrl-C. They need a
-few megabytes a thread beside their inputs and outputs.
+Codes at equal distance are ordered by position, here and therefore everywhere. All functions
+release the GIL, give the same bytes for any number of threads, and stop soon after Ctrl-C. They
+need a few megabytes for each thread, besides their inputs and outputs.
 
-:func:`top_k`, :func:`within` and :func:`histogram` take tensors of torch too, codes and queries on
-one device, and answer with tensors there. On CUDA all is computed there, with the same answers,
-and ``n_threads`` says nothing: see docs/gpu.md.
+:func:`top_k`, :func:`within` and :func:`histogram` also take torch tensors, if codes and queries
+are on the same device, and return tensors on that device. On CUDA, the GPU computes everything,
+with the same answers, and ``n_threads`` has no effect: see docs/gpu.md.
 
 ``n_threads=None`` uses every CPU that the process may use. The environment variable
 ``DENSEHASH_SIMD`` forces one of :func:`instruction_sets`.
@@ -208,17 +208,17 @@ def histogram(
 ) -> NDArray[np.int64] | tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the codes at each distance of every query.
 
-    With ``relevant``, precision and recall at every distance follow from the two counts: no
-    ranking is ever made.
+    With ``relevant``, precision and recall at every distance follow from the two counts; nothing
+    is sorted.
 
     Parameters
     ----------
     queries : uint8 (q, width)
     codes : uint8 (n, width)
     relevant : for each query the positions of its true neighbours in ``codes``, in any order
-        (rising ones are counted fastest): integer (q, m), or q integer arrays of any lengths.
-        A position given twice counts twice.
-    n_bits : length of the codes, where it is not ``8 * width``; padding bits must be zero
+        (counting is fastest if they are sorted): integer (q, m), or q integer arrays of any
+        lengths. A position given twice counts twice.
+    n_bits : length of the codes, default ``8 * width``; padding bits must be zero
     n_threads : number of threads
 
     Returns

@@ -104,9 +104,10 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
 def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     """Group rows around centres.
 
-    A group that no row chooses takes the row that lies farthest from its centre, the earlier one
-    of two equally far, but none equal to a row that another such group took, or to the mean of
-    the group it leaves; if there is none to take, the group is left out of the answer.
+    A group that no row chooses takes the row that lies farthest from its centre; of two equally
+    far rows, the earlier one. It takes no row that equals one that another such group took, and
+    none that equals the mean of its own group. If no row can be taken, the group is left out of
+    the answer.
 
     Parameters
     ----------

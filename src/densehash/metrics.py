@@ -2,13 +2,13 @@
 
 Counts are integers of shape (q, D): ``counts[i, d]`` codes are at distance d of query i, and
 ``relevant_counts[i, d]`` of them are relevant. :func:`densehash.hamming.histogram` returns both,
-with D = n_bits + 1, and :func:`densehash.asymmetric.histogram` does, with a level for a distance.
+with D = n_bits + 1. So does :func:`densehash.asymmetric.histogram`, with levels of distance.
 
 Codes at equal distance are tied. Tie-aware measures are expectations over all orders of the tied
 codes (McSherry and Najork, *Computing information retrieval performance measures efficiently in
 the presence of tied scores*, ECIR 2008), so that no order is favoured and none has to be drawn.
-Where ties go by position instead, as a search returns them, :func:`ranks` finds each place and
-:func:`average_precision_of_ranks` measures it.
+A search orders ties by position instead. For that order, :func:`ranks` finds the place of each
+relevant code, and :func:`average_precision_of_ranks` measures the places.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def average_precision(counts: ArrayLike, relevant_counts: ArrayLike) -> NDArray[
     """Average precision of the ranking of all codes by distance, tie-aware.
 
     The average precision of one order is the mean, over the relevant codes, of the share of
-    relevant ones among all codes up to there. This is its exact expectation where codes at equal
-    distance come in random order.
+    relevant codes among all codes up to that one. This function returns its exact expectation if
+    codes at equal distance come in random order.
 
     Parameters
     ----------
@@ -192,9 +192,9 @@ def precision_recall(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Precision and recall of all codes within each distance, averaged over the queries.
 
-    A query that has no code within a distance has no precision there, and is left out of its
-    mean; where no query has any, the mean is NaN. (A lookup that finds nothing is worth nothing:
-    :func:`precision_within` counts it as zero.)
+    A query without any code within a distance has no precision at that distance, and is left out of
+    the mean; if no query has any code, the mean is NaN. (:func:`precision_within` instead counts a
+    lookup that finds nothing as zero.)
 
     Parameters
     ----------
@@ -205,8 +205,9 @@ def precision_recall(
     Returns
     -------
     precision : float64 (D,); at d the mean, over queries, of the share of relevant codes among
-        those at distance d or less
-    recall : float64 (D,), rising to 1; at d the mean of the share of those among all relevant
+        all codes at distance d or less
+    recall : float64 (D,), rising to 1; at d the mean, over queries, of the share of the relevant
+        codes that are at distance d or less
 
     Examples
     --------
@@ -229,8 +230,8 @@ def precision_recall(
 def precision_within(counts: ArrayLike, relevant_counts: ArrayLike, radius: int = 2) -> float:
     """Precision of a lookup of all codes within a radius; a query that finds none counts as zero.
 
-    This is how the papers on hashing report lookups, most with radius 2. Codes so long that most
-    balls are empty fail by it: :func:`share_of_empty_balls` tells.
+    Papers on hashing report lookups by this measure, most with radius 2. It is low for codes so
+    long that most queries find nothing: :func:`share_of_empty_balls` says how many.
 
     Parameters
     ----------
@@ -287,7 +288,7 @@ def expected_hits(
 
     Returns
     -------
-    float64 (q, len(n)), with one column for a single n; its exact expectation where codes at
+    float64 (q, len(n)), with one column for a single n: the exact expectation if codes at
     equal distance come in random order
 
     Examples
@@ -376,10 +377,10 @@ def recall_after_reranking(
 def recall_after_reranking(
     counts: ArrayLike, near_distances: ArrayLike, n: int | Sequence[int] | NDArray[np.integer]
 ) -> float | NDArray[np.float64]:
-    """Recall of the k true neighbours where the first n codes are ranked again by true distance.
+    """Recall of the k true neighbours if the first n codes are ranked again by true distance.
 
-    The true neighbours among the n candidates then come first, so this is the share of them
-    among the candidates, tie-aware; the mean over the queries.
+    Ranking again puts the true neighbours among the n candidates first. So this is the share of the
+    true neighbours that are among the candidates, tie-aware; the mean over the queries.
 
     Parameters
     ----------

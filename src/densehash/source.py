@@ -21,7 +21,7 @@ _NEAR_NUMBERS = 1 << 14
 
 
 class Source(ABC):
-    """Rows that are read when they are asked for.
+    """Rows that are read when they are used.
 
     Wherever an array of vectors is accepted, a Source is, too: hashers learn from it and
     :func:`densehash.truth.nearest` searches it in blocks. Reading is safe from several threads.
@@ -29,9 +29,9 @@ class Source(ABC):
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : a real type, that of the arrays read
-    chunks : lengths of the parts in which rows come, where blocks must not cross from one to the
-        next; None where there are none
+    dtype : the type of the arrays that are read; a real type
+    chunks : lengths of the parts in which rows come, if no block may cross from one part to the
+        next; None if there are no parts
     """
 
     ndim = 2

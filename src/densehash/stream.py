@@ -1,4 +1,4 @@
-"""Rows of what is neither an array nor a file: blocks that a callable yields, datasets of h5py."""
+"""Rows that are neither an array nor a file: blocks that a callable yields, datasets of h5py."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ __all__ = ["Blocks", "DatasetRows", "is_dataset", "is_stream"]
 
 
 class Blocks(LockedRows):
-    """Rows of a callable that yields them in blocks, a generator function for instance.
+    """Rows that a callable yields in blocks, for instance a generator function.
 
-    Each pass over the rows calls it anew, and it must then yield the same rows again. One block
-    is held at a time. Reading goes forward; asking for an earlier row begins a new pass.
+    Each pass over the rows calls it again, and it must yield the same rows each time. One block
+    is held at a time. Reading goes forward; reading an earlier row begins a new pass.
 
     Parameters
     ----------
     make : callable without arguments that returns a fresh iterator of real arrays (b, d), all of
-        one width and type; empty blocks are passed over
-    n_rows : how many rows there are in all, if that is known. Without, they are counted, and all
-        blocks are checked, in a pass at once.
+        one width and type; empty blocks are skipped
+    n_rows : how many rows there are in all, if you know it. By default, a pass is made at once to
+        count the rows and to check all blocks.
 
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of the blocks
-    chunks : lengths of the blocks, which are then the parts that a fit goes by; None if ``n_rows``
-        was given: then the blocks are read as one long array, and a fit has the very bytes that
-        the array in memory has
+    dtype : the type of the blocks
+    chunks : lengths of the blocks, which a fit then processes as separate parts; None if ``n_rows``
+        was given: then the blocks are read as one long array, and a fit gives the same bytes as
+        with the array in memory
 
     Raises
     ------
-    InputError : a block has another width or type than the first, ``make`` is an iterator, which
-        can be read only once, or, while reading, it has more or fewer rows than before
+    InputError : a block has another width or type than the first; ``make`` is an iterator, which
+        can be read only once; or a later pass has more or fewer rows than before
 
     Examples
     --------

@@ -1,15 +1,15 @@
 """Exact neighbours: the truth that codes are measured against.
 
-Rows are read in blocks. One matrix product a block, in float32 where that tells most rows apart,
-bounds every distance from below and from above, by all that such a product can err. Rows that the
-bounds leave in doubt are compared by the plain sum in float64. Every answer is therefore that of
-the plain sum, with ties by position, for any number of threads.
+Rows are read in blocks. For each block, one matrix product, in float32 if that tells most rows
+apart, gives a lower and an upper bound of every distance, which allow for the largest error of such
+a product. If the bounds leave a row in doubt, it is compared by the plain sum in float64. So every
+answer is that of the plain sum, with ties by position, for any number of threads.
 
 ==========  =================================================================================
-metric      the plain sum; the least is the nearest
+metric      the plain sum; the smallest is the nearest
 ==========  =================================================================================
 ``l2``      the sum of ``(x - q)²``: exact for integers of up to 16 bits
-``ip``      minus the sum of ``x q``: likewise
+``ip``      minus the sum of ``x q``: exact for the same integers
 ``cosine``  ``-p |p| / s``, p the sum of ``x q`` and s that of ``x²``: ordered as cosines are, and
             for integers of up to 8 bits equal where cosines are (in up to 1,400 features)
 ==========  =================================================================================
@@ -67,9 +67,9 @@ def nearest(
 ) -> NDArray[np.int64]:
     """Find the m nearest rows of every query: m = k, or a fraction of all rows.
 
-    Rows at equal distance go by position. Beside the result, this takes memory for three times
-    its size (five times, where float32 does not do) and some 200 MiB, however many rows there
-    are. Blocks of ``X`` are read once, and those that hold rows in doubt a second time.
+    Rows at equal distance are ordered by position. Besides the result, this takes three times the
+    memory of the result (five times, if float32 is not enough) and some 200 MiB, however many rows
+    there are. Blocks of ``X`` are read once; blocks that hold rows in doubt are read twice.
 
     Parameters
     ----------
@@ -78,9 +78,10 @@ def nearest(
         :func:`densehash.datasets.open_vectors` opened; finite
     fraction : above 0, at most 1; m is ``max(1, round(fraction * n))``
     k : from 1 to n; m is k. Exactly one of ``fraction`` and ``k`` is given.
-    metric : "l2", "cosine", or "ip", the inner product, the largest of which is the nearest. For
-        "cosine", a row or a query that is all zero is an error.
-    ordered : whether the nearest come first, equally near ones by position; or all by position
+    metric : "l2" (default), "cosine", or "ip": the row with the largest inner product is the
+        nearest. With "cosine", a row or a query that is all zero is an error.
+    ordered : if True, the nearest come first, equally near ones by position; if False (default),
+        all are sorted by position
     verbose : whether a search that takes long shows a bar
 
     Returns

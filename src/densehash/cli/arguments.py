@@ -29,8 +29,8 @@ Key = Annotated[
     typer.Option(
         "--key",
         "--column",
-        help="An array or column inside the file of vectors, where it has several. Columns of one "
-        "number each: x,y,z, or 'x*' for all whose names begin with x.",
+        help="An array or column inside the file of vectors, if it has several. If each column has "
+        "one number: x,y,z, or 'x*' for all columns whose names begin with x.",
     ),
 ]
 Method = Annotated[
@@ -44,8 +44,8 @@ OwnMetric = Annotated[str, typer.Option("--metric", help="l2, cosine or ip (inne
 Sketch = Annotated[
     str,
     typer.Option(
-        help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is codes "
-        "where a hasher is named."
+        help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is signs, or "
+        "codes if you name a hasher."
     ),
 ]
 Kind = Annotated[
@@ -54,25 +54,25 @@ Kind = Annotated[
 KeepVectors = Annotated[
     str,
     typer.Option(
-        help="For exact re-ranking: in their own type, as float32, float16, uint8 or int8, "
-        "or not at all: no."
+        help="Vectors to keep for exact re-ranking: own (in their own type), float32, "
+        "float16, uint8, int8, or no."
     ),
 ]
-Groups = Annotated[int | None, typer.Option(help="How many groups, of the kind grouped.")]
+Groups = Annotated[int | None, typer.Option(help="How many groups, for the kind grouped.")]
 GroupsARow = Annotated[
     int | None,
     typer.Option(
-        "--groups-a-row", help="Of signs in groups: in how many a row lies, 1 (default) or 2."
+        "--groups-a-row", help="With signs: in how many groups a row lies, 1 (default) or 2."
     ),
 ]
-Tables = Annotated[int | None, typer.Option(help="How many tables, of the kind multi.")]
-Seed = Annotated[int, typer.Option(help="Draws the planes and the groups.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an index that is there already.")]
+Tables = Annotated[int | None, typer.Option(help="How many tables, for the kind multi.")]
+Seed = Annotated[int, typer.Option(help="The seed of all random numbers.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing index.")]
 PayloadOf = Annotated[
     str | None,
     typer.Option(
         "--payload",
-        help="Columns of the file to keep beside its vectors, separated by commas, or all: of "
+        help="Columns of the file to keep beside its vectors, separated by commas, or all. For "
         "Parquet, Arrow, Feather, CSV, TSV and JSON lines.",
     ),
 ]
@@ -83,8 +83,8 @@ IdsOfRows = Annotated[
     str | None,
     typer.Option(
         "--ids",
-        help="A column of the file of vectors, or a file of ids: text, one a line, or .npy. They "
-        "are numbers where all are, and strings otherwise.",
+        help="A column of the file of vectors, or a file of ids: text, one a line, or .npy. If all "
+        "ids are numbers, they are kept as numbers, otherwise as strings.",
     ),
 ]
 
@@ -129,7 +129,7 @@ def column_of_ids(ids: str | None, vectors: Path) -> str | None:
     if ids in names:
         if is_file:
             raise InputError(
-                f"--ids {ids} is a file, and a column of {vectors}: ./{ids} would be the file"
+                f"--ids {ids} is both a file and a column of {vectors}: write ./{ids} for the file"
             )
         return ids
     if not is_file and names and Path(ids).suffix.lower() not in (".npy", ".txt"):
@@ -207,7 +207,7 @@ def _parsed(words: list[str], id_type: str | None, where: Callable[[int], str]) 
             if id_type is None:
                 return words
             raise InputError(
-                f"{where(at)} must be an integer, as all ids of the index, got {word[:40]!r}"
+                f"{where(at)} must be an integer, like all ids of the index, got {word[:40]!r}"
             )
         numbers[at] = int(word)
     return numbers
@@ -224,7 +224,7 @@ def _read_lines(path: Path) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise FileError(f"{path}: line {line} is no UTF-8, expected one id a line") from None
+        raise FileError(f"{path}: line {line} is not UTF-8, expected one id a line") from None
     # Not splitlines: an id may hold other signs that Unicode counts as ends of lines.
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines

@@ -91,22 +91,22 @@ def _build(
     local_cluster: LocalCluster = None,
     shard_rows: Annotated[
         int | None,
-        typer.Option(help="Rows of a shard, where workers make them; default: 128 MB or less."),
+        typer.Option(help="Rows of a shard, if workers make shards; default: 128 MB or less."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of a file of vectors. Ids count rows from 0 on, or come by --ids.
+    """Make an index of a file of vectors. Ids are row numbers from 0 on, or those of --ids.
 
-    Rows go through memory piece by piece, so that there may be more than it holds. The index
-    appears when it is whole. One that is replaced stays as it is until then: whoever searches it
-    sees the old one or the new one.
+    Rows go through memory piece by piece, so there may be more than memory holds. The index
+    appears only when it is complete. If it replaces an index, others can search the old one until
+    then.
 
-    With --codes, codes of rows, made elsewhere or by densehash encode, are searched by Hamming
-    distance, and so are codes that densehash add brings. Queries are codes, too; or vectors, where
-    --hasher names the folder of a hasher. --bits is for codes that end in padding.
+    With --codes, the file has codes, made elsewhere or by densehash encode. The index searches them
+    by Hamming distance, and densehash add adds codes, too. Queries are codes; or vectors, if
+    --hasher names the folder of a hasher. Give --bits if codes end in padding.
 
-    With --scheduler or --local-cluster, workers make an index in shards, each an index folder in
-    -o, which must lie on storage that all of them reach under the same path, as must the file.
+    With --scheduler or --local-cluster, workers make an index in shards. Each shard is an index
+    folder in -o. All workers must reach this folder, and the file, under the same path.
     """
     from densehash import distributed
     from densehash.cli.places import check_folder_place

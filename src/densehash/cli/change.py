@@ -38,7 +38,7 @@ FirstPayload = Annotated[
     str | None,
     typer.Option(
         "--payload",
-        help="Of the first rows of an index that was created empty: columns of the file to keep "
+        help="For the first rows of an index that was created empty: columns of the file to keep "
         "beside its vectors, separated by commas, or all.",
     ),
 ]
@@ -60,10 +60,10 @@ def _add(
     payload: FirstPayload = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the vectors of a file to an index; an id that is there already is a mistake.
+    """Add the vectors of a file to an index; an id that the index already has is an error.
 
-    Without --ids, where ids are numbers, they are those after the largest there ever was. Where the
-    index has a payload, its columns are read from the file, too.
+    If ids are numbers, --ids may be left out: new ids follow the largest that there ever was. If
+    the index has a payload, its columns are read from the file, too.
     """
     from densehash.datasets import open_vectors
     from densehash.index import Index
@@ -89,10 +89,10 @@ def _update(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace vectors of an index by those of a file; an id that is not there is a mistake.
+    """Replace vectors of an index by those of a file; an id that the index lacks is an error.
 
-    Where the index has a payload, and the file its columns, these are replaced, too; rows of a file
-    that has none of them keep theirs.
+    If the index has a payload and the file has its columns, they are replaced, too. If the file has
+    none of them, the payload stays as it is.
     """
     from densehash.datasets import column_names
     from densehash.index import Index
@@ -148,13 +148,13 @@ def _remove(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of rows.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--ids", help="A file of ids, in their place: text, one a line, or .npy."),
+        typer.Option("--ids", help="A file of ids instead: text, one a line, or .npy."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rows from an index and say how many; ids that are not there are passed over.
+    """Remove rows from an index and say how many; ids that the index lacks are ignored.
 
-    The rows are gone at once, and the room they take when the index is compacted.
+    Searches no longer find these rows. Their disk space is freed by densehash compact.
     """
     from densehash.index import Index
 

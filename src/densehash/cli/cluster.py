@@ -20,7 +20,7 @@ Scheduler = Annotated[
     typer.Option(help="The address of a Dask scheduler, tcp://...: its workers do the work."),
 ]
 LocalCluster = Annotated[
-    int | None, typer.Option(help="So many processes of this machine, as a Dask cluster.")
+    int | None, typer.Option(help="Start this many processes on this machine as a Dask cluster.")
 ]
 
 

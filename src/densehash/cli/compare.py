@@ -36,27 +36,27 @@ def _compare(
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "32,64,128",
     queries: Annotated[
         Path | None,
-        typer.Option(help="A file of queries; default: some rows, which are taken out."),
+        typer.Option(help="A file of queries; default: some rows, taken out of the vectors."),
     ] = None,
     metric: Annotated[str, typer.Option(help="l2, cosine or ip (inner product).")] = "l2",
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, as in lsh,dsh,itq; default: all hashers, and codes of faiss where it "
-            "is installed."
+            help="Methods, as in lsh,dsh,itq; default: all hashers, and codes of faiss if it is "
+            "installed."
         ),
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(help="How many are re-ranked; default: a hundredth of the rows, 50 to 1000."),
+        typer.Option(help="How many rows are re-ranked; default: a hundredth, 50 to 1000."),
     ] = None,
     n_queries: Annotated[int, typer.Option(help="How many queries at most.")] = 1000,
-    rows: Annotated[int | None, typer.Option(help="Draw so many rows; default: all.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Draw this many rows; default: all.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds; means are shown.")] = 1,
     key: Annotated[
         str | None,
         typer.Option(
-            "--key", "--column", help="An array or column inside the file, where it has several."
+            "--key", "--column", help="An array or column inside the file, if it has several."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("densehash-compare"),
@@ -64,12 +64,13 @@ def _compare(
 ) -> None:
     """Build the index of your own vectors and say what it finds; compare codes and rankings.
 
-    The index is the one that densehash build makes: its recall was measured, and the command is
-    there to copy. Codes of all methods are ranked by Hamming distance, by the query's margins and
-    by estimates, beside the sketch of signs and faiss's PQ, OPQ and RaBitQ at the same bytes a row.
+    The index is the one that densehash build makes; the report shows its measured recall and the
+    command that builds it. Codes of all methods are ranked by Hamming distance, by the query's
+    margins and by estimates. They are compared with the sketch of signs and with faiss's PQ, OPQ
+    and RaBitQ, all with the same number of bytes a row.
 
-    What was measured is kept in the folder of results: a run that was cut goes on where it
-    stopped, and a second one measures nothing anew.
+    The folder of results keeps all measurements: an interrupted run goes on where it stopped, and a
+    second run measures nothing again.
     """
     from densehash.checks import check_integer
     from densehash.cli.output import (

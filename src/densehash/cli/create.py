@@ -45,7 +45,7 @@ def _create(
     dim: Annotated[int, typer.Option(help="Features of a vector.")],
     metric: OwnMetric = "l2",
     learn_at: Annotated[
-        int | None, typer.Option(help="How many rows it takes to learn; default 8,192.")
+        int | None, typer.Option(help="With how many rows the index learns; default 8,192.")
     ] = None,
     sketch: Sketch = "auto",
     hasher: Method = "auto",
@@ -59,11 +59,12 @@ def _create(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of no rows; densehash add and upsert bring them.
+    """Make an empty index; densehash add and upsert add rows.
 
-    Until enough have come to learn from, a search compares every row. The first rows decide whether
-    ids are numbers or strings, the type of the vectors and, by --payload of add, what is kept
-    beside them. All other options are those of densehash build, and count when the index learns.
+    Until there are enough rows to learn from, a search compares every row. The first rows decide
+    whether ids are numbers or strings, the type of the vectors and, by --payload of add, what is
+    kept beside them. All other options are those of densehash build; the index uses them when it
+    learns.
     """
     from densehash.cli.places import check_folder_place
     from densehash.index import Index

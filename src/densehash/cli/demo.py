@@ -18,7 +18,7 @@ __all__: list[str] = []
 @app.command("demo", epilog=examples("densehash demo", "densehash demo --bits 32 --json"))
 def _demo(
     bits: Annotated[int, typer.Option(help="Bits of a code, 1 to 4096.")] = 64,
-    seed: Annotated[int, typer.Option(help="Draws the planes and the queries.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the planes and the queries.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Hash handwritten digits by every method and show the neighbours found."""

@@ -35,15 +35,15 @@ _BEFORE_A_ROW = {".bvecs": 4}  # bytes
 def _encode(
     vectors: Annotated[Path, typer.Argument(help="A file of vectors.")],
     hasher: Annotated[
-        Path, typer.Option(help="The folder of a hasher, or of an index, whose hasher it is then.")
+        Path, typer.Option(help="The folder of a hasher, or of an index that has a hasher.")
     ],
     out: Annotated[
         Path,
         typer.Option(
             "-o",
             "--out",
-            help="The file of codes: .npy, .u8bin, .bvecs, ..., by its suffix. Parquet and Arrow "
-            "files get them as binary of a fixed size, in a column 'codes'.",
+            help="The file of codes: .npy, .u8bin, .bvecs, ..., by its suffix. In Parquet and "
+            "Arrow files, codes are fixed-size binary, in a column 'codes'.",
         ),
     ],
     ids: IdsOfRows = None,
@@ -57,13 +57,13 @@ def _encode(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the codes of a file of vectors: uint8, the bytes of a code a row.
+    """Write the codes of a file of vectors: uint8, one row of bytes for each code.
 
-    Rows are read, hashed and written a block at a time, so that memory stays small. The file
-    appears when it is whole; one that is replaced stays as it is until then. The hasher of an index
-    by cosine gets rows of length one, as in the index.
+    Rows are read, hashed and written a block at a time, so memory stays small. The file appears
+    only when it is complete; until then, a file that it replaces stays as it is. If --hasher names
+    an index with the metric cosine, rows are scaled to length one, as in the index.
 
-    To Parquet and Arrow files, --ids and --keep write ids and other columns beside the codes.
+    In Parquet and Arrow files, --ids and --keep write ids and other columns beside the codes.
     """
     from densehash.bits import bytes_for
     from densehash.cli.arguments import column_of_ids

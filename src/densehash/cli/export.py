@@ -37,13 +37,13 @@ def _export(
         bool,
         typer.Option("--vectors", help="Export vectors, too; faiss and usearch get codes alone."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the codes, ids and payload of an index for another system, by rising ids.
+    """Write the codes, ids and payload of an index for another system, in the order of ids.
 
-    The index is one of codes (build --sketch codes), in shards or not. What was written, and how
-    the other system is asked, is printed. docs/export.md has an example of each.
+    The index must have codes (build --sketch codes); it may be in shards. The command prints what
+    it wrote, and a query for the other system. docs/export.md has an example of each.
     """
     from densehash.cli.opening import open_index
     from densehash.export import TARGETS, export

@@ -23,17 +23,19 @@ __all__: list[str] = []
 
 @app.command("fetch", epilog=examples("densehash fetch", "densehash fetch sift1m --to data"))
 def _fetch(
-    name: Annotated[str | None, typer.Argument(help="Of a set; default: list all sets.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The name of a set; default: list all sets.")
+    ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(help="Folder to put it into, in place of DENSEHASH_DATA or the cache."),
+        typer.Option(help="The folder to put it into; default: DENSEHASH_DATA or the cache."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Download a data set, check it and unpack it; say where it is.
 
-    What was cut goes on where it ended, when the command is run again. A set that is there is
-    left as it is.
+    If a download is interrupted, run the command again: it goes on where it stopped. A set that is
+    there already is left as it is.
     """
     from densehash.datasets import catalog
 

@@ -33,15 +33,14 @@ def _fit(
     hasher: Method = "auto",
     bits: Bits = None,
     key: Key = None,
-    seed: Annotated[int, typer.Option(help="Draws the planes.")] = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a hasher that is there already.")
-    ] = False,
+    seed: Annotated[int, typer.Option(help="The seed of the planes.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing hasher.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a hasher from a file of vectors; densehash encode makes codes by it.
+    """Learn a hasher from a file of vectors; densehash encode makes codes with it.
 
-    It appears when it is whole. One that is replaced stays as it is until then.
+    The folder appears only when it is complete. If it replaces a hasher, the old one stays until
+    then.
     """
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors

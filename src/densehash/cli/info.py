@@ -35,7 +35,7 @@ def _info(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an index or a hasher holds; given neither, what is installed, and this machine."""
+    """Describe an index or a hasher; without a folder, the installed version and this machine."""
     from densehash import hamming
     from densehash.checks import check_threads
     from densehash.cli.opening import open_any

@@ -65,8 +65,8 @@ def _paper(
 ) -> None:
     """Make every figure and table of the paper, and a report of them, on any vectors.
 
-    What was measured is kept in the folder of results: a run that was cut goes on where it
-    stopped, and a second one measures nothing anew.
+    The folder of results keeps all measurements: an interrupted run goes on where it stopped, and a
+    second run measures nothing again.
     """
     from densehash.checks import check_integer
     from densehash.cli.output import (

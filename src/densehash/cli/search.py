@@ -44,7 +44,7 @@ def _search(
     ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(help="Of signs: the share of the nearest rows to find; default: as tuned."),
+        typer.Option(help="With signs: the share of the nearest rows to find; default: as tuned."),
     ] = None,
     candidates: Annotated[
         int | None,
@@ -62,9 +62,9 @@ def _search(
         ),
     ] = "auto",
     metric: Metric = None,
-    radius: Annotated[float | None, typer.Option(help="Nothing farther away is found.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Find no row farther away.")] = None,
     chosen: Annotated[
-        Path | None, typer.Option("--filter", help="A file of ids that may be found, no others.")
+        Path | None, typer.Option("--filter", help="A file of ids: find only these rows.")
     ] = None,
     where: Annotated[
         str | None,
@@ -101,12 +101,14 @@ def _search(
 ) -> None:
     """Find the neighbours of a file of queries.
 
-    Queries count from 0 on, ranks from 1 on. Where fewer than -k are found, JSON has null, an .npz
-    has the id -1 or an empty string at an infinite distance (-1 of Hamming distances), and lines
-    are left out. With --radius but no -k, queries have as many as there are, and the .npz has an
-    array limits: those of query i begin at limits[i] and end before limits[i + 1].
+    Queries are numbered from 0 on, ranks from 1 on. If a query has fewer than -k neighbours, JSON
+    has null for the missing ones, an .npz has the id -1 or an empty string at an infinite distance
+    (-1 for Hamming distances), and text has no line for them. With --radius but no -k, each query
+    has all its neighbours within the radius, and the .npz has an array limits: those of query i
+    begin at limits[i] and end before limits[i + 1].
 
-    An index in shards is searched by the workers of --scheduler or --local-cluster, or by threads.
+    The workers of --scheduler or --local-cluster search an index in shards; without them, threads
+    of this process do.
     """
     from densehash.cli.found import (
         as_lists,
@@ -143,11 +145,14 @@ def _search(
     columns = shown_columns(opened, show)
     if isinstance(opened, Index):
         if allow_partial or scheduler is not None or local_cluster is not None:
-            raise InputError(f"{index} has no shards: it is searched as a whole, by this process")
+            raise InputError(
+                f"{index} has no shards, so this process searches it: leave out --scheduler, "
+                "--local-cluster and --allow-partial"
+            )
         search: Callable[..., Any] = partial(opened.search, **asked, n_threads=threads)
     else:
         if threads is not None:
-            raise InputError("--threads: not of an index in shards")
+            raise InputError("--threads cannot be given for an index in shards: leave it out")
         search = partial(search_shards, opened, missing, **asked, allow_partial=allow_partial)
     Q = open_vectors(queries, key=key)
     with workers(scheduler, local_cluster):

@@ -34,7 +34,7 @@ def _tune(
         Path, typer.Argument(help="A file of vectors: some hundred that are not in the index.")
     ],
     recall: Annotated[
-        float, typer.Option(help="The share of the nearest rows to be found, at most 1.")
+        float, typer.Option(help="The share of the nearest rows to find, at most 1.")
     ] = 0.95,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.")] = 10,
     metric: Metric = None,
@@ -42,10 +42,10 @@ def _tune(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how far to look, or how many candidates a recall takes, and search so from now on.
+    """Measure how far a search must look for a recall, and use that setting from now on.
 
-    The fastest setting that reaches the recall is kept in the index. If none does, a message says
-    the best, and nothing changes.
+    With codes, it measures candidates and probes. The fastest setting that reaches the recall is
+    kept in the index. If none does, a message says the best recall, and nothing changes.
     """
     from densehash.datasets import open_vectors
     from densehash.index import Index

@@ -19,8 +19,8 @@ def _verify(
 ) -> None:
     """Compare every file of an index with its checksum.
 
-    If files are wrong, all are named on stderr, and the exit code is 2. Workers look at the shards
-    of an index that has some; without any, threads do.
+    If files are wrong, all of them are named on stderr, and the exit code is 2. If the index has
+    shards, workers compare them; without workers, threads of this process do.
     """
     from densehash.cli.opening import open_any
     from densehash.hashers import Hasher

@@ -45,7 +45,7 @@ class DataSet:
     ----------
     name : of the set, or of its file without the ending
     base : real array (n, d), often a memory map, or a Source
-    queries : real array (q, d), or None where the set has none of its own
+    queries : real array (q, d), or None if the set has none of its own
     description : one sentence on where it comes from
     """
 
@@ -191,15 +191,15 @@ def load(
 
     Parameters
     ----------
-    name_or_path : one of NAMES, in any case of letters, or the path of a file or folder for
-        :func:`densehash.datasets.open_vectors`. An HDF5 file as ann-benchmarks makes them
-        brings its queries along.
-    queries : path of a file of queries, in place of the set's own
-    key : the array to take, where the file of the base has several
+    name_or_path : one of NAMES, in upper or lower case, or the path of a file or folder for
+        :func:`densehash.datasets.open_vectors`. An HDF5 file in the layout of ann-benchmarks
+        also has queries, which are loaded, too.
+    queries : path of a file of queries, instead of the set's own
+    key : name of the array to take, if the file of the base has several
 
     Returns
     -------
-    a DataSet; its base is read when it is used, unless it is built in
+    a DataSet; its base is read when it is used, unless the set is built in
 
     Examples
     --------
@@ -208,8 +208,8 @@ def load(
     >>> load("digits.npy")
     Traceback (most recent call last):
         ...
-    densehash.errors.InputError: 'digits.npy' is neither a file that exists nor a data set with \
-a name: digits, patches, sift1m, gist1m, flickr1m
+    densehash.errors.InputError: 'digits.npy' is neither an existing file nor the name of a data \
+set: digits, patches, sift1m, gist1m, flickr1m
     """
     name = str(name_or_path).lower()
     base: Vectors
@@ -224,7 +224,7 @@ a name: digits, patches, sift1m, gist1m, flickr1m
         path = Path(name_or_path)
         if not name or not (path.is_file() or path.is_dir()):  # "" would be this folder
             raise InputError(
-                f"{str(name_or_path)!r} is neither a file that exists nor a data set with a name: "
+                f"{str(name_or_path)!r} is neither an existing file nor the name of a data set: "
                 f"{', '.join(NAMES)}"
             )
         base, own = open_vectors(path, key=key), _queries_inside(path, key)
@@ -284,15 +284,15 @@ def find(name: str, *, to: str | Path | None = None) -> Fetched | None:
 
 
 def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> Fetched:
-    """Download a published set, check it and unpack it; nothing is done where it is there.
+    """Download a published set, check it and unpack it, unless it is there already.
 
-    What was cut goes on where it ended, when this is called again. An archive that was put into
-    the folder by hand is checked and unpacked.
+    If a download is interrupted, the next call goes on where it stopped. An archive that you put
+    into the folder by hand is checked and unpacked.
 
     Parameters
     ----------
-    name : one of PUBLISHED, in any case of letters
-    to : folder to put it into; None stands for the first of ``data_folders()``
+    name : one of PUBLISHED, in upper or lower case
+    to : folder to put it into; default: the first of ``data_folders()``
     verbose : whether long work shows a bar
 
     Examples
@@ -359,7 +359,7 @@ def _download(entry: Published, archive: Path, verbose: bool) -> None:
     raise FileError(
         f"{entry.name} cannot be downloaded from here: {'; '.join(reasons)}. Download "
         f"{entry.archive} by hand, put it into {archive.parent}, and run this again; "
-        f"{entry.page} tells more"
+        f"see {entry.page}"
     )
 
 

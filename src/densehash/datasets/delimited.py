@@ -178,7 +178,7 @@ def _is_header(path: Path, fields: list[str]) -> bool:
     counts = numbers in ([str(at) for at in range(n)], [str(at) for at in range(1, n + 1)])
     if counts and n < _MANY:
         raise FileError(
-            f"{path}: line 1 may be a row of numbers, or count the columns: give them names, as in "
-            f"{','.join(f'x{number}' for number in numbers)}"
+            f"{path}: line 1 may be a row of numbers, or number the columns: give them names, as "
+            f"in {','.join(f'x{number}' for number in numbers)}"
         )
     return counts

@@ -1,7 +1,7 @@
 """Vectors in the field's file formats: read them, mapped or on demand, and write them in blocks.
 
-The suffix decides the format; ``FORMATS`` lists them all. No format is trusted: what a header
-says is compared with the size of the file before anything is allocated for it.
+The suffix decides the format; ``FORMATS`` lists them all. No file is trusted: its header is
+compared with the size of the file before any memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -174,41 +174,42 @@ def open_vectors(
 ) -> Vectors:
     """Open a file of vectors, or of neighbours, or several; rows are read when they are used.
 
-    Files of the formats vecs and bin, of npy, and of npz and MATLAB 5 where not compressed, are
-    mapped: they take no memory of their own, and must not change while they are in use. HDF5,
+    Files of the formats vecs, bin and npy are mapped, and so are npz and MATLAB 5 if they are not
+    compressed: they take no memory of their own, and must not change while they are in use. HDF5,
     MATLAB 7.3, Parquet and Arrow are read on demand, from any thread. Only compressed arrays of
     npz and of MATLAB 5 are unpacked into memory as a whole. CSV, TSV and JSON lines are read once,
-    when they are opened, into a temporary file of numbers; mistakes in them are found then.
+    when they are opened, into a temporary file of numbers; errors in them are found then.
 
     Opening reads headers only, with two exceptions: every row of the vecs formats has a header of
     its own, and all are compared; compressed Arrow files are read once to count rows. Numbers that
-    are not finite are found later, by what uses them.
+    are not finite are found later, when they are used.
 
-    Several files are read as one, their rows one below the other. All are opened once, to compare
-    their widths and types, and one at a time after that, when their rows are used.
+    Several files are read as one: the rows of the first, then those of the next. All are opened
+    once, to compare their widths and types; after that, one is open at a time, while its rows are
+    read.
 
     Parameters
     ----------
-    path : with one of ``SUFFIXES``, in upper or lower case. Or a folder: the Parquet files in it
-        and in folders below it, by their names, without those that have no rows and those whose
-        names begin with a dot or ``_``. Or several paths, in the order in which their rows are to
-        come, each of its own format.
+    path : a file with one of ``SUFFIXES``, in upper or lower case. Or a folder: it stands for the
+        Parquet files in it and in folders below it, in the order of their names; files without
+        rows, and names that begin with a dot or ``_``, are skipped. Or several paths, each with its
+        own format, in the order of their rows.
     key : name of the array in npz, HDF5 and MATLAB files, or of the column of vectors in Parquet,
-        Arrow, CSV, TSV and JSONL files. Where each number has a column, several names with commas
-        between them, in which ``*`` stands for any letters. None takes ``train`` of an HDF5 file,
-        the only array or column that can be vectors, or all columns where all are numbers.
-    ids : name of the column of ids in a file with columns, which is then no part of the vectors
+        Arrow, CSV, TSV and JSONL files. If each number has a column of its own, give several names
+        with commas between them; ``*`` stands for any letters. By default, ``train`` of an HDF5
+        file, the only array or column that can be vectors, or all columns if all are numbers.
+    ids : name of the column of ids in a file with columns, which does not belong to the vectors
 
     Returns
     -------
-    array (n, d), read-only, or a :class:`~densehash.source.Source` of that shape, as which several
-    files always come; both of the type that the file has
+    array (n, d), read-only, or a :class:`~densehash.source.Source` of that shape (for several
+    files, always a Source); both have the type that the file has
 
     Raises
     ------
-    FileError : the file is missing, cut, of another format, or says of itself what cannot be
-    InputError : the suffix is not known, the key does not say which array is meant, or files that
-        are to be read as one differ in width or type
+    FileError : the file is missing, cut, of another format, or has an impossible header
+    InputError : the suffix is not known, the key does not say which array is meant, or several
+        files differ in width or type
 
     Examples
     --------
@@ -258,11 +259,11 @@ def _open_joined(paths: list[AnyPath], key: str | None, ids: str | None) -> Join
 
 
 def column_names(path: AnyPath) -> list[str]:
-    """Names of all columns of a file; none, where its format has no columns.
+    """Names of all columns of a file; an empty list if its format has no columns.
 
     Parameters
     ----------
-    path : as in :func:`open_vectors`; of a folder, its first Parquet file
+    path : as in :func:`open_vectors`; for a folder, its first Parquet file is read
 
     Examples
     --------
@@ -279,11 +280,12 @@ def read_columns(path: AnyPath, names: list[str]) -> Iterator[dict[str, Any]]:
     Parameters
     ----------
     path : a Parquet, Arrow, CSV, TSV or JSONL file, or a folder of Parquet files
-    names : of columns
+    names : names of columns
 
     Yields
     ------
-    by name, the values of some rows: pyarrow.Array of Parquet and Arrow, lists of text and JSON
+    a dict for each block of rows: names and values, as pyarrow.Array from Parquet and Arrow files,
+    as lists from text and JSON
 
     Examples
     --------
@@ -327,17 +329,17 @@ def _files_in(folder: Path) -> list[Path]:
 def write_vectors(path: AnyPath, X: VectorsLike, *, key: str | None = None) -> None:
     """Write vectors to a file, a block at a time.
 
-    The file appears under its name only when it is whole and on the disk; after an error, what
-    was there before is untouched. Numbers are little-endian. A type is converted only where the
-    new one holds all its values: uint8 to float32 is, float64 to float32 is not.
+    The file appears under its name only when it is complete and on the disk; after an error, an
+    earlier file is unchanged. Numbers are little-endian. A type is converted only if the new type
+    holds all its values: uint8 is converted to float32, float64 is not.
 
     Parameters
     ----------
-    path : with one of ``WRITABLE``, in upper or lower case
+    path : a file with one of ``WRITABLE``, in upper or lower case
     X : real array (n, d), a memory map, a Source, an h5py.Dataset, a callable that yields blocks,
-        or what numpy makes an array of
+        or anything that numpy can turn into an array
     key : name of the array in npz, HDF5 and MATLAB files, or of the column in Parquet and Arrow
-        files; None is ``train`` for HDF5 and ``vectors`` for the others
+        files; default ``train`` for HDF5 and ``vectors`` for the others
 
     Raises
     ------
@@ -371,7 +373,7 @@ def _format_of(path: AnyPath) -> tuple[Path, Format]:
         raise InputError(f"path must be a str or a Path, got {type(path).__name__}")
     where = Path(path)
     if "\0" in str(where):
-        raise InputError(f"path must be a name without zeros, got {str(where)!r}")
+        raise InputError(f"path must have no NUL characters, got {str(where)!r}")
     for form in FORMATS:
         if where.suffix.lower() in form.suffixes:
             return where, form

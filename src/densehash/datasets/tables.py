@@ -109,8 +109,8 @@ def vector_places(
     numbers = [at for at, name in enumerate(names) if name not in ("", ids)]
     if len(numbers) < 2 or any(kinds[at] != NUMBER for at in numbers):
         raise InputError(
-            f"{path} has no column of vectors, and not several that are all numbers: name those "
-            f"that are, as in 'x*' or 'x,y,z'; {there}"
+            f"{path} has no column of vectors, nor two or more columns, all of numbers: name the "
+            f"columns of the vectors, as in 'x*' or 'x,y,z'; {there}"
         )
     return numbers
 

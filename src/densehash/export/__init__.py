@@ -1,6 +1,6 @@
 """Codes, ids and payloads for other systems: one file each, and one entry in the registry.
 
-Nothing of another system is imported before it is asked for; the extra ``export`` has them all.
+The package of a system is imported only when it is needed; the extra ``export`` installs them all.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def export(
 
     Parameters
     ----------
-    index : of codes, in shards or not
+    index : an index of codes, in shards or not
     to : one of TARGETS
     path : the file, or for Lance the folder
     vectors : whether vectors are written, too
-    force : whether what is there is replaced
+    force : whether existing files are replaced
 
     Returns
     -------
-    Export : how many rows, what was written, and how to ask the other system
+    Export : how many rows and what was written, and an example query for the other system
 
     Examples
     --------

@@ -46,15 +46,15 @@ def to_duckdb(
 ) -> Export:
     """Write a database of DuckDB with the table ``items``: id, code, vector, and the payload.
 
-    Bit i of a code is character i of its ``BIT``. The query that ranks by Hamming distance, and
-    re-ranks where there are vectors, lies beside, as ``PATH.sql``. float16 becomes float32.
+    Bit i of a code is character i of its ``BIT``. The file ``PATH.sql`` has a query that ranks by
+    Hamming distance and, if there are vectors, re-ranks by them. float16 becomes float32.
 
     Parameters
     ----------
-    index : of codes, in shards or not
-    path : the file; it appears when it is whole
+    index : an index of codes, in shards or not
+    path : the file; it appears only when it is complete
     vectors : whether vectors are written, too, as ``FLOAT[d]``
-    force : whether files that are there are replaced
+    force : whether existing files are replaced
 
     Examples
     --------

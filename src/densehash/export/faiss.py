@@ -38,20 +38,21 @@ _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[keys]
 def to_faiss(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = False) -> Export:
     """Write codes as a binary index of faiss.
 
-    It is an ``IndexBinaryFlat`` with ids, in an ``IndexBinaryIDMap2``; of an index of the grouped
-    kind an ``IndexBinaryIVF`` with the same groups, which visits as many: ``nprobe`` of it says
-    how many. It finds groups by the codes of their centres.
+    It is an ``IndexBinaryFlat`` with ids, in an ``IndexBinaryIDMap2``. An index of the grouped kind
+    becomes an ``IndexBinaryIVF`` with the same groups, which finds the groups of a query by the
+    codes of their centres. Its ``nprobe`` says how many a query visits, the same number as in the
+    index.
 
-    Ids of faiss are numbers. Where those of the index are strings, faiss gets the numbers of rows,
-    and ``PATH.ids.json`` has the ids as a list in that order. A linear hasher is written as
+    Ids of faiss are numbers. If those of the index are strings, faiss gets the numbers of rows,
+    and ``PATH.ids.json`` lists the ids in that order. A linear hasher is written to
     ``PATH.transform``, with which faiss makes codes of queries: see :func:`faiss_transform`. Codes
-    have whole bytes there: 13 bits are 16, of which three are always zero.
+    in faiss have whole bytes: 13 bits become 16, and three of these are always zero.
 
     Parameters
     ----------
-    index : of codes, in shards or not; faiss gets neither vectors nor payload
-    path : the file, for ``faiss.read_index_binary``; it appears when it is whole
-    force : whether files that are there are replaced
+    index : an index of codes, in shards or not; faiss gets neither vectors nor payload
+    path : the file, for ``faiss.read_index_binary``; it appears only when it is complete
+    force : whether existing files are replaced
 
     Examples
     --------
@@ -106,7 +107,7 @@ def faiss_transform(hasher: Hasher) -> Any:
 
     Bit l is ``transform.apply(x)[:, l] >= 0``, and
     ``numpy.packbits(transform.apply(x) >= 0, axis=1, bitorder="little")`` are codes. faiss computes
-    in float32 in an order of its own: a margin that is all but zero may get another sign.
+    in float32, in an order of its own, so a margin that is almost zero may get another sign.
 
     Parameters
     ----------

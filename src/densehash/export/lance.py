@@ -32,16 +32,16 @@ def to_lance(
     vectors: bool = False,
     force: bool = False,
 ) -> Export:
-    """Write a dataset of Lance with the columns id, code, vector if asked for, and the payload.
+    """Write a Lance dataset with the columns id, code, vector (if ``vectors``), and the payload.
 
     Codes are as in :func:`densehash.export.to_parquet`.
 
     Parameters
     ----------
-    index : of codes, in shards or not
-    path : the folder; it appears when it is whole
+    index : an index of codes, in shards or not
+    path : the folder; it appears only when it is complete
     vectors : whether vectors are written, too, as fixed-size lists of float32
-    force : whether a dataset that is there gets a new version with these rows instead
+    force : whether an existing dataset gets a new version, with these rows in place of its own
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _check_free(out: Path, *, force: bool) -> bool:
             check_free([out], force=force)
             return False
     if not (out / "_versions").is_dir():
-        raise FileError(f"{out} is there and no dataset of Lance: choose another folder")
+        raise FileError(f"{out} exists and is no dataset of Lance: choose another folder")
     if not force:
         raise FileError(f"{out} exists already: force=True (--force) replaces it")
     return True

@@ -29,17 +29,17 @@ def to_parquet(
     vectors: bool = False,
     force: bool = False,
 ) -> Export:
-    """Write a Parquet file of the columns id, code, vector if asked for, and the payload.
+    """Write a Parquet file with the columns id, code, vector (if ``vectors``), and the payload.
 
     Codes are fixed-size binary in little bit order: bit i is ``code[i // 8] >> (i % 8) & 1``. The
     metadata of the schema says how many bits there are.
 
     Parameters
     ----------
-    index : of codes, in shards or not
-    path : the file; it appears when it is whole
+    index : an index of codes, in shards or not
+    path : the file; it appears only when it is complete
     vectors : whether vectors are written, too, as fixed-size lists of float32
-    force : whether a file that is there is replaced
+    force : whether an existing file is replaced
 
     Examples
     --------

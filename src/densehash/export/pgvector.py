@@ -82,17 +82,17 @@ def to_pgvector(
 ) -> Export:
     """Write a SQL file for ``psql``: a table, its rows, and an index by Hamming distance.
 
-    The table has the name of the file without its suffix, and the columns id, code, vector if asked
-    for, and the payload. Bit i of a code is character i of its ``bit(n)``. The query that ranks by
-    Hamming distance, and re-ranks where there are vectors, is at the end as a comment. It needs
-    pyarrow and no PostgreSQL. Timestamps have microseconds there.
+    The table has the name of the file without its suffix, and the columns id, code, vector (if
+    ``vectors``), and the payload. Bit i of a code is character i of its ``bit(n)``. A comment at
+    the end has a query that ranks by Hamming distance and, if there are vectors, re-ranks by them.
+    Writing the file needs pyarrow, but no PostgreSQL. Timestamps in PostgreSQL have microseconds.
 
     Parameters
     ----------
-    index : of codes, in shards or not
-    path : the file; it appears when it is whole
+    index : an index of codes, in shards or not
+    path : the file; it appears only when it is complete
     vectors : whether vectors are written, too, as ``vector(d)``
-    force : whether a file that is there is replaced
+    force : whether an existing file is replaced
 
     Examples
     --------
@@ -124,7 +124,7 @@ def to_pgvector(
 def _name(name: str, what: str) -> str:
     if len(name.encode()) > _LONGEST_NAME:
         raise InputError(
-            f"PostgreSQL has names of at most {_LONGEST_NAME} bytes, and {what} is longer: {name!r}"
+            f"names in PostgreSQL have at most {_LONGEST_NAME} bytes, {what} is longer: {name!r}"
         )
     return quoted(name)
 
@@ -184,7 +184,7 @@ def _text(pa: Any, column: Any, name: str, kind: str) -> Any:
         return column.cast(pa.string())
     if pa.compute.any(pa.compute.match_substring(column, "\0")).as_py():
         raise InputError(
-            f"the column {name!r} has texts with the character NUL, which PostgreSQL has not: "
+            f"the column {name!r} has texts with the character NUL, which PostgreSQL cannot hold: "
             "export to duckdb"
         )
     return _escaped(pa, column)

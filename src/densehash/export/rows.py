@@ -43,8 +43,8 @@ class Export(NamedTuple):
     Attributes
     ----------
     n_rows : how many rows
-    paths : files or folders, the one that was asked for first
-    query : an example of how to ask the other system
+    paths : all files or folders that were written; the first is the one you named
+    query : an example query for the other system
     """
 
     n_rows: int
@@ -153,8 +153,8 @@ class Snapshot:
             other = seen.setdefault(name.lower(), name)
             if other != name:
                 raise InputError(
-                    f"{system} takes the columns {other!r} and {name!r} of the payload for one: "
-                    "export to parquet or pgvector, which tell them apart"
+                    f"{system} cannot tell the columns {other!r} and {name!r} of the payload "
+                    "apart: export to parquet or pgvector, which can"
                 )
         return self.names
 
@@ -231,7 +231,7 @@ def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
 def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
     """Codes of queries, to be compared with codes that were exported.
 
-    They are made as the index makes them: by cosine, queries are scaled to length one first.
+    They are made as the index makes them: with cosine, queries are first scaled to length one.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def quoted(name: str) -> str:
     "my ""own"" title"
     """
     if not name.isprintable():
-        raise InputError(f"SQL gets names of printable characters, got {name!r}")
+        raise InputError(f"a name in SQL must have printable characters only, got {name!r}")
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -45,19 +45,19 @@ def to_sqlite_vec(
     vectors: bool = False,
     force: bool = False,
 ) -> Export:
-    """Write a SQLite database: codes in ``codes``, a ``vec0`` table, and all else in ``items``.
+    """Write a SQLite database: codes in ``codes``, a ``vec0`` table, the rest in ``items``.
 
-    Both have the same ``rowid``, in the order of ids. ``codes`` has whole bytes: 13 bits are
-    ``bit[16]``, of which three are always zero, and distances are the same. Bit i of a code is bit
-    i of sqlite-vec. SQLite has few types: dates and timestamps become texts in ISO 8601, lists
-    JSON, booleans 0 and 1.
+    Both tables have the same ``rowid``, in the order of ids. ``codes`` has whole bytes: 13 bits
+    become ``bit[16]``, three of which are always zero, so distances are the same. Bit i of a code
+    is bit i of sqlite-vec. SQLite has few types: dates and timestamps become texts in ISO 8601,
+    lists become JSON, and booleans 0 and 1.
 
     Parameters
     ----------
-    index : of codes, in shards or not
-    path : the file; it appears when it is whole
+    index : an index of codes, in shards or not
+    path : the file; it appears only when it is complete
     vectors : whether vectors are written, too, as float32 in a column of ``items``
-    force : whether a file that is there is replaced
+    force : whether an existing file is replaced
 
     Examples
     --------
@@ -99,7 +99,7 @@ def to_sqlite_vec(
 
 
 def sqlite() -> Any:
-    """A module as ``sqlite3`` that loads extensions: Python's own, if it can, or sqlean.
+    """A module like ``sqlite3`` that can load extensions: Python's own, if it can, or sqlean.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _columns(rows: Snapshot) -> str:
     for name, (_, kind) in zip(rows.check_names("SQLite"), rows.columns, strict=True):
         if name.lower() == "rowid":
             raise InputError(
-                "the payload has a column 'rowid', which SQLite has itself: export to duckdb"
+                "the payload has a column 'rowid', a name that SQLite uses: export to duckdb"
             )
         plain = "INTEGER" if "int" in kind else "REAL" if kind.startswith("float") else "TEXT"
         found.append(f"{quoted(name)} {_TYPES.get(kind, plain)}")
@@ -151,8 +151,8 @@ def _rows(rows: Snapshot, part: Part) -> Iterator[tuple[Any, ...]]:
         values = column.to_pylist()
         if kind == "uint64" and max((value for value in values if value), default=0) > _LARGEST:
             raise InputError(
-                f"the column {name!r} has numbers above 2**63 - 1, which SQLite has not: export to "
-                "duckdb or pgvector"
+                f"the column {name!r} has numbers above 2**63 - 1, which SQLite cannot hold: "
+                "export to duckdb or pgvector"
             )
         columns.append([_plain(value) for value in values])
     return zip(*columns, strict=True)

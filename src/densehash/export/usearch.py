@@ -27,15 +27,15 @@ _STRINGS = "ids = np.array(json.loads(Path({path!r}).read_text()), object)[match
 def to_usearch(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = False) -> Export:
     """Write codes as an index of usearch: ``metric="hamming"``, ``dtype="b1"``.
 
-    usearch makes a graph of the codes, whose searches are approximate; ``exact=True`` of its search
-    is not. Keys of usearch are numbers. Where ids are strings, it gets the numbers of rows, and
-    ``PATH.ids.json`` has the ids as a list in that order. Codes have whole bytes there.
+    usearch makes a graph of the codes. Its searches are approximate, unless you search with
+    ``exact=True``. Keys of usearch are numbers. If ids are strings, it gets the numbers of rows,
+    and ``PATH.ids.json`` lists the ids in that order. Codes in usearch have whole bytes.
 
     Parameters
     ----------
-    index : of codes, in shards or not; usearch gets neither vectors nor payload
-    path : the file, for ``usearch.index.Index.restore``; it appears when it is whole
-    force : whether files that are there are replaced
+    index : an index of codes, in shards or not; usearch gets neither vectors nor payload
+    path : the file, for ``usearch.index.Index.restore``; it appears only when it is complete
+    force : whether existing files are replaced
 
     Examples
     --------

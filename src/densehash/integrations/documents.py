@@ -1,7 +1,8 @@
 """Documents in an index: ids, texts and metadata beside their vectors.
 
 The text and all metadata, as JSON, are columns of the payload. So metadata may differ from document
-to document, which columns may not. What filters speak of are columns of their own beside these.
+to document, although all rows have the same columns. Metadata that filters use have columns of
+their own, too.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ class Document(NamedTuple):
 class Documents:
     """Texts with metadata and vectors, in memory or in a folder.
 
-    The index is made when the first documents come: they say how long vectors are, and what columns
-    there are where nobody else does. It compares every vector until there are enough to learn from
+    The first documents that are added make the index: they decide the width of vectors and, if
+    ``columns`` is None, the columns. It compares every vector until there are enough to learn from
     (:meth:`densehash.Index.create`).
 
     Parameters
     ----------
-    path : a folder that is missing, empty, or an index that was made here; every change is on the
-        disk when the call returns. None is in memory
-    metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
-    columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
-        "year": "int64"}``; docs/payload.md lists the types. None takes all metadata of the first
+    path : a folder that is missing, is empty, or has an index of such documents; every change is
+        on the disk when the call returns. Default: in memory
+    metric : "cosine" (default), "l2" or "ip"; an index that exists keeps its own
+    columns : metadata that filters can use: a dict of names and types, as ``{"lang": "string",
+        "year": "int64"}``; docs/payload.md lists the types. Default: all metadata of the first
         documents that are strings, numbers (as float64), booleans or lists of strings, and whose
-        names do not begin with ``_``. A value of another type is refused from then on
+        names do not begin with ``_``. From then on, a value of another type is refused
 
     Attributes
     ----------
@@ -100,7 +101,7 @@ class Documents:
 
     @property
     def metric(self) -> str:
-        """What searches go by."""
+        """The metric of searches."""
         return (self._metric or "cosine") if self.index is None else self.index.metric
 
     def put(
@@ -110,7 +111,7 @@ class Documents:
         texts: Sequence[str],
         metadata: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Add documents; those whose ids are there take their place.
+        """Add documents; a document whose id exists replaces the old one.
 
         Parameters
         ----------
@@ -138,7 +139,7 @@ class Documents:
             self.index = index
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """Documents by their ids, in that order; ids that are not there are passed over."""
+        """Documents by their ids, in that order; unknown ids are skipped."""
         if self.index is None:
             return []
         there = [name for name in ids if name in self.index]
@@ -146,7 +147,7 @@ class Documents:
         return [_document(name, row) for name, row in zip(there, rows, strict=True)]
 
     def vectors(self, ids: Sequence[str]) -> NDArray[Any]:
-        """The vectors of documents that are there, (n, d)."""
+        """The vectors of documents that exist, (n, d)."""
         if self.index is None:
             return np.empty((0, 0), np.float32)
         return self.index.get(ids)
@@ -159,7 +160,7 @@ class Documents:
         return found
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove documents; ids that are not there are passed over."""
+        """Remove documents; unknown ids are skipped."""
         if self.index is not None and len(ids):
             self.index.remove(ids)
 
@@ -206,7 +207,7 @@ class Documents:
         found = tuple((about["payload"] or {}).items())
         if self._metric not in (None, index.metric):
             raise InputError(
-                f"metric is {self._metric!r}, but the index in {self._path} goes by "
+                f"metric is {self._metric!r}, but the index in {self._path} has "
                 f"{index.metric!r}: leave metric out"
             )
         if about["ids"] is None:  # nothing has come yet
@@ -229,7 +230,7 @@ class Documents:
 def _check_columns(columns: Mapping[str, str]) -> Columns:
     reserved = sorted({_TEXT, _METADATA} & set(columns))
     if reserved:
-        raise InputError(f"columns has {reserved[0]!r}, which the index has for itself")
+        raise InputError(f"columns has {reserved[0]!r}, a name that the store uses itself")
     if not columns:
         return ()
     try:
@@ -287,7 +288,7 @@ def _json(name: str, metadata: Mapping[str, Any]) -> str:
     try:
         return json.dumps(metadata, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"metadata of {name!r} must be what JSON has: {error}") from None
+        raise InputError(f"metadata of {name!r} must be something JSON can hold: {error}") from None
 
 
 def _document(name: str, row: Mapping[str, Any], distance: float | None = None) -> Document:

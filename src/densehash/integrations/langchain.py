@@ -37,19 +37,19 @@ __all__ = ["DensehashVectorStore"]
 class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package that is not read
     """A vector store of LangChain in an index, in memory or in a folder.
 
-    Scores are distances: a smaller one is nearer. Relevance scores are those of LangChain, where
-    larger is nearer.
+    Scores are distances: the smaller, the nearer. Relevance scores are those of LangChain: the
+    larger, the nearer.
 
     Parameters
     ----------
-    embedding : what makes vectors of texts
-    path : a folder that is missing, empty, or an index that was made here; every change is on the
-        disk when the call returns. None is in memory
-    metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
-    columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
-        "year": "int64"}``. None takes all metadata of the first documents that are strings,
-        numbers (as float64), booleans or lists of strings; a value of another type is refused from
-        then on
+    embedding : turns texts into vectors
+    path : a folder that is missing, is empty, or has an index of such documents; every change is
+        on the disk when the call returns. Default: in memory
+    metric : "cosine" (default), "l2" or "ip"; an index that exists keeps its own
+    columns : metadata that filters can use: a dict of names and types, as ``{"lang": "string",
+        "year": "int64"}``. Default: all metadata of the first documents that are strings,
+        numbers (as float64), booleans or lists of strings. From then on, a value of another type is
+        refused
 
     Examples
     --------
@@ -108,14 +108,14 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         ids: Sequence[str | None] | None = None,
         batch_size: int | None = None,  # noqa: ARG002  of LangChain's function index
     ) -> list[str]:
-        """Add texts; those whose ids are there take their place.
+        """Add texts; a text whose id exists replaces the old one.
 
         Parameters
         ----------
         texts : n texts
         metadatas : n dicts of any JSON kind
-        ids : n different strings; None is a new one
-        batch_size : ignored: all go in at once
+        ids : n different strings; a None among them gets a new id
+        batch_size : ignored; all texts are added at once
 
         Returns
         -------
@@ -132,11 +132,11 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         return names
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Documents by their ids, in that order; ids that are not there are passed over."""
+        """Documents by their ids, in that order; unknown ids are skipped."""
         return [_document(found) for found in self._documents.get(ids)]
 
     def delete(self, ids: list[str] | None = None) -> bool:
-        """Remove documents, or all where no ids are given; ids that are not there are passed over.
+        """Remove documents, or all of them if you give no ids; unknown ids are skipped.
 
         Returns
         -------
@@ -157,9 +157,9 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         Parameters
         ----------
         query : a text
-        k : how many, 4 by default
+        k : how many, default 4
         filter : which documents may be found, as in :meth:`densehash.Index.search`: a dict, as
-            ``{"lang": "en", "year": {"$gte": 2020}}``, or the same in words
+            ``{"lang": "en", "year": {"$gte": 2020}}``, or the same as a line of text
         """
         return self.similarity_search_by_vector(
             self._embedding.embed_query(query), k, filter=filter
@@ -214,8 +214,8 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         ----------
         query : a text
         k : how many
-        fetch_k : of how many nearest documents
-        lambda_mult : 1 goes by nearness alone, 0 by difference alone
+        fetch_k : from how many nearest documents they are chosen
+        lambda_mult : 1 considers only how near documents are, 0 only how they differ
         filter : as in :meth:`similarity_search`
         """
         return self.max_marginal_relevance_search_by_vector(
@@ -240,7 +240,7 @@ class DensehashVectorStore(VectorStore):  # type: ignore[misc]  # of a package t
         return [_document(found[at]) for at in chosen]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a store to a folder, which ``path=`` of a new one opens."""
+        """Write the store to a folder, which a new store opens by ``path=``."""
         self._documents.save(path)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:

@@ -49,19 +49,19 @@ _OF_LISTS = {FilterOperator.CONTAINS: "$eq", FilterOperator.ANY: "$in"}
 class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of a package that is not read
     """A vector store of LlamaIndex in an index, in memory or in a folder.
 
-    Metadata filters speak of columns. As in the other stores, documents without a value match
+    Metadata filters use columns. As in other stores of LlamaIndex, documents without a value match
     ``!=``, ``nin`` and ``is_empty`` and nothing else. ``contains``, ``any`` and ``all`` are for
     lists of strings; ``text_match`` is refused.
 
     Parameters
     ----------
-    path : a folder that is missing, empty, or an index that was made here; every change is on the
-        disk when the call returns. None is in memory
-    metric : "cosine" (default), "l2" or "ip"; an index that is there has its own
-    columns : metadata that filters may speak of: a dict of names and types, as ``{"lang": "string",
-        "year": "int64"}``. None takes all metadata of the first nodes that are strings,
-        numbers (as float64), booleans or lists of strings; a value of another type is refused from
-        then on
+    path : a folder that is missing, is empty, or has an index of such documents; every change is
+        on the disk when the call returns. Default: in memory
+    metric : "cosine" (default), "l2" or "ip"; an index that exists keeps its own
+    columns : metadata that filters can use: a dict of names and types, as ``{"lang": "string",
+        "year": "int64"}``. Default: all metadata of the first nodes that are strings,
+        numbers (as float64), booleans or lists of strings. From then on, a value of another type is
+        refused
 
     Examples
     --------
@@ -103,7 +103,7 @@ class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of
         return self._documents.index
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Add nodes, which have embeddings; those whose ids are there take their place.
+        """Add nodes with embeddings; a node whose id exists replaces the old one.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class DensehashVectorStore(BasePydanticVectorStore):  # type: ignore[misc]  # of
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """Nodes by their ids, by filters, or by both; all of them where neither is given."""
+        """Nodes by their ids, by filters, or by both; by default, all nodes."""
         return [_node(found) for found in self._documents.get(self._chosen(node_ids, filters))]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
@@ -214,7 +214,7 @@ def _single(asked: MetadataFilter, kinds: Mapping[str, str]) -> dict[str, Any]:
         return {"$and": [{key: {"$exists": True, "$eq": each}} for each in value]}
     if how == FilterOperator.IS_EMPTY and not is_list:
         return {"$or": [is_null, {key: ""}]} if kinds.get(key) == "string" else is_null
-    raise InputError(f"filter {how.value!r} cannot be asked of {key!r}, {kinds.get(key)}")
+    raise InputError(f"filter {how.value!r} cannot be used for {key!r}, {kinds.get(key)}")
 
 
 def _similarity(found: Document, metric: str) -> float:

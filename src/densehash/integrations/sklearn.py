@@ -22,11 +22,11 @@ class Retriever(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    vectorizer : an estimator that makes dense vectors of documents; a pipeline of
-        ``TfidfVectorizer`` and ``TruncatedSVD``, for instance
+    vectorizer : an estimator that turns documents into dense vectors; for instance a pipeline of
+        ``TfidfVectorizer`` and ``TruncatedSVD``
     n_neighbors : how many documents are found
     metric : "cosine" (default) or "l2"
-    random_state : of the index; that of the vectorizer is its own
+    random_state : the seed of the index; the vectorizer has its own
 
     Attributes
     ----------

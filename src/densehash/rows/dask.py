@@ -407,8 +407,8 @@ def _as_array(values: Any) -> NDArray[np.generic]:
         return array
     if isinstance(array[0], str):
         raise InputError(
-            "a column must hold vectors, got text: Dask makes text of objects, unless "
-            "dask.config.set({'dataframe.convert-string': False}) was called before"
+            "a column must hold vectors, got text: Dask turns objects into text, unless you first "
+            "call dask.config.set({'dataframe.convert-string': False})"
         )
     lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in array])
     wrong = np.flatnonzero((lengths < 0) | (lengths != lengths[0]))

@@ -40,21 +40,22 @@ _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int3
 
 @contextmanager
 def device(name: str | None) -> Iterator[None]:
-    """Hashers compute by torch on a device, for the length of a ``with`` block.
+    """Let hashers compute with torch on a device, inside a ``with`` block.
 
-    ``fit``, ``project`` and ``transform`` of arrays, memory maps, Sources and what else lies in
-    this machine's memory or files send blocks of rows to the device while it computes with those
-    before, so that there may be more rows than it holds. Answers are arrays as ever. Rows of Dask
-    are computed with on that device of each worker. Tensors are computed with where they are.
+    ``fit``, ``project`` and ``transform`` send rows from this machine's memory or files (arrays,
+    memory maps, Sources and others) to the device in blocks. The next block is sent while the
+    device computes with the one before, so there may be more rows than the device holds. Answers
+    are arrays, as always. With rows of Dask, each worker computes on its own device of that name.
+    Tensors stay on the device where they are.
 
     Parameters
     ----------
-    name : "cuda", "cuda:1" and so on, as torch has it; "cpu" is torch's own computing on the CPU;
-        None does without torch
+    name : "cuda", "cuda:1" and so on, as torch names it; "cpu" lets torch compute on the CPU;
+        None computes without torch
 
     Raises
     ------
-    MissingExtraError, InputError : from ``fit`` and the others, where there is no torch, or torch
+    MissingExtraError, InputError : by ``fit`` and the other methods, if torch is not installed or
         cannot use the device
 
     Examples
