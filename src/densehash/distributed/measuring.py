@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from densehash.distributed.messages import Asked
 from densehash.distributed.shards import Home, Seen, open_shard, together
 from densehash.index.arguments import USUAL_K, question_of
-from densehash.index.building import as_hashed
 from densehash.index.candidates import exactly
+from densehash.index.encoding import as_hashed
 from densehash.index.measuring import rows_that_ask, settings_for, with_too_few
 from densehash.index.state import State
 from densehash.rows.dask import compute

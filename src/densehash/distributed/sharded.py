@@ -137,9 +137,10 @@ class ShardedIndex:
         sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, groups_a_row, n_tables, \
 random_state : as in :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers;
             groups and the decoder of signs from a sample. Of signs, recall is measured once all
-            shards are written, where vectors are kept: some rows ask for their neighbours in all
-            shards. The tables of the multi kind suit the rows of each shard, where ``n_tables`` is
-            not given: the answers of searches with ``probes`` depend on them.
+            shards are written: some rows ask for their neighbours in all shards. It is not where no
+            vectors are kept, or floats as "int8": then everything is looked at. The tables of the
+            multi kind suit the rows of each shard, where ``n_tables`` is not given: the answers of
+            searches with ``probes`` depend on them.
         verbose : 1 shows Dask's bars
 
         Raises

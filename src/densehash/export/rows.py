@@ -15,8 +15,8 @@ from densehash.checks import VectorsLike, check_vectors
 from densehash.disk import is_there, writing
 from densehash.errors import FileError, InputError
 from densehash.index import Index
-from densehash.index.building import as_hashed
 from densehash.index.columns import arrow, schema_of
+from densehash.index.encoding import as_hashed
 from densehash.index.ids import no_ids, public_ids
 from densehash.index.index import index_state
 from densehash.index.payload import PayloadRows

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_vectors
 from densehash.errors import InputError
-from densehash.index.building import rowset_of
+from densehash.index.encoding import rowset_of
 from densehash.index.ids import find, first_double
 from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place
@@ -60,7 +60,7 @@ def with_rows(
     verbose : 1 shows a bar while it takes long
     payload : of these rows, where the index has one
     place : where new segments go; a piece of the rows is in memory at a time where it says so
-    hashed : as in :func:`~densehash.index.building.rowset_of`
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
     """
     if X.shape[1] != state.sketch.row_width:
         raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.row_width}")

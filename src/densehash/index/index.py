@@ -33,10 +33,10 @@ from densehash.index.changes import (
 )
 from densehash.index.editing import added, check_rows, compacted, updated, upserted
 from densehash.index.fetching import payload_of, vectors_of
-from densehash.index.filters import AnyFilter, allowed_rows
+from densehash.index.filters import AnyFilter, matching_ids
 from densehash.index.given import payload_rows
 from densehash.index.hits import Hits, Ranges
-from densehash.index.ids import check_ids, no_ids, public_ids, type_of
+from densehash.index.ids import check_ids, public_ids, type_of
 from densehash.index.learning import LEARN_AT, built, state_to_learn
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
 from densehash.index.placing import MEMORY, Place, on_disk
@@ -984,17 +984,7 @@ class Index:
         >>> Index.build(X, n_bits=8, payload=years).matching({"year": {"$lt": 2010}})
         array([0, 1])
         """
-        state = self._state
-        parts = [
-            segment.ids if allowed is None else segment.ids[allowed]
-            for segment, allowed in zip(state.segments, allowed_rows(state, filter), strict=True)
-        ]
-        if not parts:
-            return public_ids(no_ids(state.id_type))
-        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
-        if len(parts) > 1:
-            whole.sort()
-        return public_ids(whole)
+        return matching_ids(self._state, filter)
 
     def payload(self, ids: ArrayLike) -> pa.Table:
         """What is kept beside the vectors of rows.

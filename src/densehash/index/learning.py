@@ -12,14 +12,9 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
-from densehash.index.building import (
-    as_hashed,
-    check_settings,
-    kept_type,
-    learnt,
-    sketch_for,
-)
+from densehash.index.building import check_settings, kept_type, learnt, sketch_for
 from densehash.index.changes import with_rows
+from densehash.index.encoding import as_hashed
 from densehash.index.gathering import Gathered
 from densehash.index.ids import IdType, type_of
 from densehash.index.kinds import Flat
@@ -62,7 +57,7 @@ def built(
     vector_type : in which vectors are kept, or None
     next_id : at least this is the first number that was never an id
     place : where segments go
-    hashed : as in :func:`~densehash.index.building.rowset_of`
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
     metric, random_state, verbose, **settings : as in :func:`~densehash.index.building.learnt`
 
     Examples

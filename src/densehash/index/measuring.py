@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_chance
 from densehash.index.arguments import USUAL_K, question_of
-from densehash.index.building import as_hashed
 from densehash.index.candidates import exactly, merged
 from densehash.index.changes import locate
+from densehash.index.encoding import as_hashed
 from densehash.index.queries import EVERYTHING, Question
 from densehash.index.segment import firsts_of
 from densehash.index.sketches import Candidates
@@ -67,7 +67,7 @@ def measured(
     ids : of these rows, (n,); None where they are 0 to n - 1
     random_state : draws the rows that ask
     verbose : whether it shows a bar while it takes long
-    hashed : as in :func:`~densehash.index.building.rowset_of`
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
 
     Examples
     --------
