@@ -125,5 +125,6 @@ void bind_groups(nb::module_& module);
 void bind_multi(nb::module_& module);
 void bind_signs(nb::module_& module);
 void bind_maps(nb::module_& module);
+void bind_copies(nb::module_& module);
 
 }  // namespace densehash

@@ -12,4 +12,5 @@ NB_MODULE(_native, module) {
   densehash::bind_multi(module);
   densehash::bind_signs(module);
   densehash::bind_maps(module);
+  densehash::bind_copies(module);
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+from densehash.errors import DeviceMemoryError
 
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
 
@@ -28,3 +32,22 @@ def tensor(array: Any, device: str = "cpu") -> Any:
     import torch
 
     return torch.from_numpy(array).to(device)
+
+
+def too_little_memory(told: str) -> Any:
+    """A ``with`` block that must end with an error of memory that says so."""
+    return pytest.raises(DeviceMemoryError, match=told)
+
+
+@contextmanager
+def filled_memory(left: int) -> Iterator[None]:
+    """A GPU that has so many bytes left."""
+    import torch
+
+    torch.cuda.empty_cache()
+    taken = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del taken
+        torch.cuda.empty_cache()

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_cases import DEVICES, needs_torch, tensor
+from gpu_cases import DEVICES, filled_memory, needs_torch, tensor, too_little_memory
 from hamming_cases import make
 
 from densehash import hamming
 from densehash.choices import MetricName
 from densehash.errors import InputError
+from densehash.index import Index
 from densehash.truth import METRICS, nearest
 
 pytestmark = needs_torch
@@ -351,12 +352,17 @@ def test_too_little_memory_says_how_much(device: str) -> None:
     import torch
 
     X = torch.randn(200_000, 512, device=device)
-    torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_allocated() * 1.05 / total)
-    try:
-        with pytest.raises(RuntimeError, match=r"Tried to allocate .* is free"):
-            nearest(X[:100], X, k=10)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
+    codes = torch.zeros((20_000_000, 8), dtype=torch.uint8, device=device)
+    for search in (
+        lambda: nearest(X[:100], X, k=10),
+        lambda: hamming.top_k(codes[:10], codes, 10),
+        lambda: hamming.within(codes[:10], codes, 1),
+        lambda: hamming.histogram(codes[:10], codes),
+        lambda: Index.build(X),
+    ):
+        with (
+            filled_memory(20 << 20),
+            too_little_memory(r"cuda:0 .* asked for, 0\.\d\d GiB of .* is free"),
+        ):
+            search()
     assert nearest(X[:3], X, k=1).tolist() == [[0], [1], [2]]

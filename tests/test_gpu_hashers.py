@@ -6,23 +6,35 @@ where a row lies on a plane.
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_cases import DEVICES, needs_gpu, needs_torch, tensor
+from gpu_cases import DEVICES, filled_memory, needs_gpu, needs_torch, tensor
 from hasher_cases import MAKERS, Make, assert_same_bits, every_hasher, learnt
 from numpy.typing import NDArray
 
 import densehash
-from densehash import DSH, ITQ, LSH, InputError, MissingExtraError, Refined, load_hasher
+from densehash import (
+    DSH,
+    ITQ,
+    LSH,
+    Index,
+    InputError,
+    MissingExtraError,
+    Refined,
+    load_hasher,
+)
 from densehash.bits import pack, unpack
+from densehash.errors import DeviceMemoryError
 from densehash.hashers import Hasher
 from densehash.hashers.refined import ranking_loss
 from densehash.kmeans import lloyd
@@ -293,22 +305,65 @@ def test_tensors_that_are_no_rows() -> None:
         LSH(12).fit(T).transform(T[:, :5])
 
 
-def test_an_error_in_the_middle_leaves_the_hasher_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def full_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU that has no memory for the second block of k-means, nor for codes."""
     import torch
 
-    T = rows_on("cpu")
-    hasher = DSH(12, random_state=0).fit(T)
-    before = learnt(hasher)
+    told = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 4.00 GiB"
+    n_blocks = 0
 
-    def full(*_: Any) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+    def full(*given: Any) -> Any:
+        nonlocal n_blocks
+        n_blocks += 1
+        if n_blocks > 1:
+            raise torch.cuda.OutOfMemoryError(told)
+        return numerics.add_by_label(*given)
+
+    def no_codes(*_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError(told)
 
     monkeypatch.setattr("densehash.kmeans.add_by_label", full)
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
-        hasher.set_params(n_bits=14).fit(T)
+    monkeypatch.setattr("densehash.hashers.base.pack", no_codes)
+    memory = {3: (1 << 29, 4 << 30)}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", memory.__getitem__)
+    yield
+    assert n_blocks > 1
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_too_little_memory_in_the_middle(
+    device: str | None, request: pytest.FixtureRequest
+) -> None:
+    T: Any = cloud() if device else rows_on("cpu")
+    hasher = DSH(12, random_state=0).fit(T)
+    before = learnt(hasher)
+    request.getfixturevalue("full_device")
+    for act in (
+        hasher.set_params(n_bits=14).fit,
+        hasher.transform,
+        lambda X: list(hasher.transform_blocks(X)),
+    ):
+        with (
+            densehash.device(device),
+            pytest.raises(DeviceMemoryError, match="cuda:3 has too little memory") as error,
+        ):
+            act(T)
+        assert isinstance(error.value, MemoryError)
+        assert "1.50 GiB was asked for, 0.50 GiB of 4.00 GiB is free" in str(error.value)
+        assert "device('cuda:3')" in str(error.value)
+        assert "Tried to allocate" in str(error.value.__cause__)
     assert learnt(hasher) == before
+
+
+def test_other_errors_of_torch_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("densehash.kmeans.add_by_label", wrong)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        DSH(12).fit(rows_on("cpu"))
 
 
 # --- device() ------------------------------------------------------------------------------
@@ -387,6 +442,38 @@ def test_devices_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hasher.transform(X).shape == (len(X), 2)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Found no NVIDIA driver on your system.",
+        "The NVIDIA driver on your system is too old (found version 11040).",
+        "Cannot re-initialize CUDA in forked subprocess. You must use the 'spawn' start method",
+    ],
+)
+def test_torch_says_why_a_device_cannot_be_used(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    X = cloud()
+    hasher = LSH(12, random_state=0).fit(X)
+    before = learnt(hasher)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise RuntimeError(f"{told}\nMore lines of torch.")
+
+    monkeypatch.setattr(torch, "empty", refused)
+    for act in (hasher.fit, hasher.transform, lambda X: Index.build(X, path=tmp_path / "a.dh")):
+        with (
+            densehash.device("cuda"),
+            pytest.raises(InputError, match="device 'cuda' cannot be used: ") as error,
+        ):
+            act(X)
+        assert str(error.value).endswith(told)
+    assert learnt(hasher) == before
+    assert not (tmp_path / "a.dh").exists()
+
+
 @on_every_device
 def test_the_device_goes_with_the_work_to_workers_of_dask(device: str) -> None:
     da = pytest.importorskip("dask.array", reason="needs the extra dask")
@@ -409,6 +496,10 @@ def test_the_device_goes_with_the_work_to_workers_of_dask(device: str) -> None:
 
 
 # --- on a GPU only -------------------------------------------------------------------------
+
+
+def refined_fit(X: Any) -> Refined:
+    return Refined(LSH(12), n_steps=2, n_rows=1000, random_state=0).fit(X)
 
 
 class TestOnlyOnAGpu:
@@ -457,33 +548,62 @@ class TestOnlyOnAGpu:
 
     @pytest.mark.usefixtures("small_blocks")
     def test_blocks_that_were_kept_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X = cloud()
-        found = []
-        for kept in (0.5, 0.0):
+        import torch
+
+        X, found = cloud(), []
+        two_blocks = 2.5 * 4 * (1 << 14) / torch.cuda.mem_get_info()[0]  # of five
+        for kept in (0.5, two_blocks, 0.0):
             monkeypatch.setattr(devices, "_MOST_KEPT", kept)
             with densehash.device("cuda"):
-                found.append(learnt(DSH(12, random_state=0).fit(X)))
-        assert found[0] == found[1]
+                found.append(learnt(DSH(12, p=6, random_state=0).fit(X)))
+        assert found[0] == found[1] == found[2]
+
+    def test_threads_of_torch_are_as_many_as_before(self) -> None:
+        import torch
+
+        torch.set_num_threads(3)
+        with densehash.device("cuda"), ThreadPoolExecutor(1) as others:
+            LSH(12, random_state=0).fit(cloud()).transform(cloud())
+            assert torch.get_num_threads() == 3
+            assert others.submit(torch.get_num_threads).result() == 3
 
     def test_out_of_memory_leaves_the_hasher_as_it_was(self) -> None:
         import torch
 
         T = rows_on("cuda")
         hasher = DSH(12, random_state=0).fit(T)
-        before = learnt(hasher)
-        many = T.half().repeat(1000, 1)
+        before, codes = learnt(hasher), hasher.transform(T)
+        many = T.half().repeat(2000, 1)
+        array = many.cpu().numpy()
         torch.cuda.empty_cache()
-        total = torch.cuda.get_device_properties("cuda").total_memory
-        torch.cuda.set_per_process_memory_fraction(
-            (torch.cuda.memory_reserved() + (100 << 20)) / total
-        )
-        try:
-            for act in (hasher.fit, hasher.transform):
-                with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate .* free"):
-                    act(many)
-        finally:
-            torch.cuda.set_per_process_memory_fraction(1.0)
+        with filled_memory(200 << 20):
+            for act in (hasher.fit, hasher.transform, refined_fit):
+                for device, rows in ((None, many), ("cuda", array)):
+                    with (
+                        densehash.device(device),
+                        pytest.raises(
+                            DeviceMemoryError, match=r"asked for, 0\.\d\d GiB of"
+                        ) as error,
+                    ):
+                        act(rows)
+                    del error  # which holds what was made of the rows
+                    gc.collect()
+                    torch.cuda.empty_cache()
         assert learnt(hasher) == before
+        assert torch.equal(hasher.transform(T), codes)
+
+    @every_hasher
+    def test_rows_are_refused_after_they_were_computed_with(self, make: Make) -> None:
+        T = rows_on("cuda")
+        hasher = make().fit(T)
+        codes = hasher.transform(T)
+        wrong = T.clone()
+        wrong[2345, 7] = np.nan
+        for act in (make().fit, hasher.transform, hasher.project):
+            with pytest.raises(InputError, match="got NaN in row 2345, column 7"):
+                act(wrong)
+        # The device is well, and what is computed there is the same.
+        np.testing.assert_array_equal(hasher.transform(T).cpu().numpy(), codes.cpu().numpy())
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_forked_child_is_told_so(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_cases import DEVICES, needs_torch, tensor
+from gpu_cases import DEVICES, needs_torch, tensor, too_little_memory
 from hasher_cases import mixture
 from numpy.random import RandomState
 
@@ -104,6 +104,21 @@ def test_rows_that_are_none(device: str) -> None:
         Index.build(tensor(X[0], device))
     with pytest.raises(InputError, match="empty"):
         Index.build(tensor(X[:0], device))
+
+
+def test_too_little_memory_leaves_no_folder(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 2 << 30))
+    monkeypatch.setattr("densehash.index.sketches.decoder.Decoder.encode", full)
+    with too_little_memory(r"2\.00 GiB was asked for, 1\.00 GiB of 2\.00 GiB"):
+        Index.build(tensor(X, device), path=tmp_path / "a.dh")
+    assert not (tmp_path / "a.dh").exists()
 
 
 # --- what it is made of -----------------------------------------------------------------------

@@ -6,10 +6,11 @@
     └── DensehashError                      everything that densehash raises on purpose
         ├── InputError (ValueError)         an argument is not what was asked for
         ├── FileError (OSError)             a file is missing, cut, or says what cannot be
-        └── MissingExtraError (ImportError) an optional package is not installed
+        ├── MissingExtraError (ImportError) an optional package is not installed
+        └── DeviceMemoryError (MemoryError) a GPU has too little memory
 """
 
-__all__ = ["DensehashError", "FileError", "InputError", "MissingExtraError"]
+__all__ = ["DensehashError", "DeviceMemoryError", "FileError", "InputError", "MissingExtraError"]
 
 
 class DensehashError(Exception):
@@ -36,3 +37,10 @@ class FileError(DensehashError, OSError):
 
 class MissingExtraError(DensehashError, ImportError):
     """An optional package is needed; the message says which extra of densehash installs it."""
+
+
+class DeviceMemoryError(DensehashError, MemoryError):
+    """A GPU has too little memory; the message says how much was asked for, and is free.
+
+    Torch's own error is its cause.
+    """

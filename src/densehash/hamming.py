@@ -34,7 +34,13 @@ from densehash.checks import (
 )
 from densehash.columns import as_plain, is_tensor
 from densehash.errors import InputError
-from densehash.tensors import as_tensor, common_device, dtype_name, plain_tensor
+from densehash.tensors import (
+    as_tensor,
+    common_device,
+    dtype_name,
+    memory_named,
+    plain_tensor,
+)
 
 __all__ = ["distances", "histogram", "instruction_set", "instruction_sets", "top_k", "within"]
 
@@ -103,7 +109,8 @@ def top_k(
     if is_tensor(code_codes):
         from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
 
-        return on_gpu.top_k(query_codes, code_codes, k)
+        with memory_named():
+            return on_gpu.top_k(query_codes, code_codes, k)
     found = _native.top_k(query_codes, code_codes, k, threads, instruction_set())
     return as_tensor(found[0], device), as_tensor(found[1], device)
 
@@ -144,7 +151,8 @@ def within(
     if is_tensor(code_codes):
         from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
 
-        return on_gpu.within(query_codes, code_codes, radius)
+        with memory_named():
+            return on_gpu.within(query_codes, code_codes, radius)
     limits, found, positions = _native.within(
         query_codes, code_codes, radius, threads, instruction_set()
     )
@@ -253,11 +261,12 @@ def histogram(
     if is_tensor(code_codes):
         from densehash.gpu import hamming as on_gpu  # noqa: PLC0415  imports torch
 
-        there: Any = on_gpu.histogram(query_codes, code_codes)[:, columns].contiguous()
-        if pairs is None:
-            return cast("NDArray[np.int64]", there)
-        of_pairs = on_gpu.histogram_of_pairs(query_codes, code_codes, *pairs)
-        return there, of_pairs[:, columns].contiguous()
+        with memory_named():
+            there: Any = on_gpu.histogram(query_codes, code_codes)[:, columns].contiguous()
+            if pairs is None:
+                return cast("NDArray[np.int64]", there)
+            of_pairs = on_gpu.histogram_of_pairs(query_codes, code_codes, *pairs)
+            return there, of_pairs[:, columns].contiguous()
     if pairs is None:
         counts = _native.histogram(query_codes, code_codes, threads, simd)
         return cast(

@@ -5,13 +5,16 @@ Torch is never imported for that: where there is a tensor, it has been.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from densehash.columns import is_tensor
-from densehash.errors import InputError
+from densehash.errors import DeviceMemoryError, InputError
 
-__all__ = ["as_tensor", "common_device", "dtype_name", "plain_tensor"]
+__all__ = ["as_tensor", "common_device", "dtype_name", "memory_named", "plain_tensor"]
 
 
 def common_device(**tensors: Any) -> Any:
@@ -71,3 +74,38 @@ def dtype_name(tensor: Any) -> str:
     'float32'
     """
     return str(tensor.dtype).removeprefix("torch.")
+
+
+@contextmanager
+def memory_named() -> Iterator[None]:
+    """Where a GPU has too little memory, an error of densehash says so. Decorates functions, too.
+
+    Examples
+    --------
+    >>> with memory_named():
+    ...     pass
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")
+        if torch is None or not (
+            isinstance(error, torch.cuda.OutOfMemoryError)
+            or "CUDA error: out of memory" in str(error)  # not by torch's own allocator
+        ):
+            raise
+        raise DeviceMemoryError(_memory_in_words(str(error), torch.cuda)) from error
+
+
+def _memory_in_words(told: str, cuda: Any) -> str:
+    """What torch told, which names the GPU and what was asked for, and how much memory there is."""
+    asked = re.search(r"Tried to allocate ([\d.]+ \w+)", told)
+    number = re.search(r"GPU (\d+)", told)
+    device = int(number[1]) if number else cuda.current_device()
+    free, total = (f"{size / 2**30:.2f} GiB" for size in cuda.mem_get_info(device))
+    return (
+        f"cuda:{device} has too little memory: {asked[1] if asked else 'more'} was asked for, "
+        f"{free} of {total} is free. Free what else lies there (torch.cuda.empty_cache() gives "
+        "back what torch keeps), pass fewer rows at a time, or pass rows as an array inside "
+        f"densehash.device('cuda:{device}'), which sends blocks of them"
+    )

@@ -35,7 +35,7 @@ from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
-from densehash.tensors import as_tensor, common_device
+from densehash.tensors import as_tensor, common_device, memory_named
 
 __all__ = ["METRICS", "nearest"]
 
@@ -120,6 +120,7 @@ def nearest(
     return positions
 
 
+@memory_named()
 def _nearest_on_gpu(
     queries: Any, X: Any, m: int, metric: str, *, ordered: bool, verbose: bool
 ) -> Any:

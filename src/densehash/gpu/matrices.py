@@ -21,13 +21,13 @@ _ROWS = 128
 # little, in sums so long, as what float32 does.
 _FEW_FEATURES = 256
 _FEWEST_COLUMNS, _MOST_COLUMNS = 16, 128
-_SUM_ROWS, _SUM_FEATURES = 64, 64
-_PROGRAMS = 2048
+_CHUNK, _SUM_ROWS, _SUM_FEATURES = 256, 8, 256
+_SPLIT_FEATURES = 1024
 
 
 # Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
 # is gained by that, and groups of many sizes took ten seconds to compile for.
-_counts = triton.jit(do_not_specialize=["n", "k", "each"])
+_counts = triton.jit(do_not_specialize=["n", "k"])
 
 
 @triton.jit
@@ -135,39 +135,84 @@ def _nearest(
 @_counts
 def _sums(
     rows,
+    order,
     labels,
+    limits,
     sums,
     n,
     d,
-    k,
-    each,
+    CHUNK: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
     FEATURES: tl.constexpr,
 ):
-    feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
-    center = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    found = tl.zeros((COLUMNS, FEATURES), tl.float32)
-    begin = tl.program_id(1).to(tl.int64) * each
-    for start in range(0, each, ROWS):
-        row = begin + start + tl.arange(0, ROWS)
-        label = tl.load(labels + row, mask=row < n, other=-1)
-        some = tl.load(
-            rows + row[:, None] * d + feature[None, :],
-            mask=(row[:, None] < n) & (feature[None, :] < d),
-            other=0.0,
-        )
-        members = (center[:, None] == label[None, :].to(tl.int32)).to(tl.bfloat16)
+    """Sums of some rows in the order of their labels: one for each label that is among them."""
+    chunk = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * FEATURES + tl.arange(0, FEATURES)
+    begin = chunk * CHUNK
+    end = tl.minimum(begin + CHUNK, n)
+    last = tl.load(labels + end - 1).to(tl.int64)
+    for label in range(tl.load(labels + begin).to(tl.int64), last + 1):
+        start = tl.maximum(begin, tl.load(limits + label))
+        stop = tl.minimum(end, tl.load(limits + label + 1))
+        found = tl.zeros((ROWS, FEATURES), tl.float32)
+        for at in range(start, stop, ROWS):
+            place = at + tl.arange(0, ROWS)
+            row = tl.load(order + place, mask=place < stop, other=0)
+            found += tl.load(
+                rows + row[:, None] * d + feature[None, :],
+                mask=(place[:, None] < stop) & (feature[None, :] < d),
+                other=0.0,
+            )
+        # Labels rise, so no other chunk and label have this sum.
+        tl.store(sums + (chunk + label) * d + feature, tl.sum(found, 0), mask=feature < d)
+
+
+@_counts
+def _whole_sums(
+    sums, limits, whole, d, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, FEATURES: tl.constexpr
+):
+    """Sums of a label's sums, in float64."""
+    label = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * FEATURES + tl.arange(0, FEATURES)
+    start = tl.load(limits + label)
+    stop = tl.load(limits + label + 1)
+    found = tl.zeros((CHUNKS, FEATURES), tl.float64)
+    if start < stop:
+        after = (stop - 1) // CHUNK + 1
+        for first in range(start // CHUNK, after, CHUNKS):
+            chunk = first + tl.arange(0, CHUNKS)
+            some = tl.load(
+                sums + (chunk[:, None] + label) * d + feature[None, :],
+                mask=(chunk[:, None] < after) & (feature[None, :] < d),
+                other=0.0,
+            )
+            found += some.to(tl.float64)
+    tl.store(whole + label * d + feature, tl.sum(found, 0), mask=feature < d)
+
+
+@_counts
+def _split_all(others, parts, halves, k, d, width, part, FEATURES: tl.constexpr):
+    """A row of others as three bfloat16 each, zeros beyond, and half of its square."""
+    row = tl.program_id(0).to(tl.int64)
+    filled = tl.where(row < k, d, 0)
+    squares = tl.zeros((FEATURES,), tl.float32)
+    for start in range(0, width, FEATURES):
+        feature = start + tl.arange(0, FEATURES)
+        some = tl.load(others + row * d + feature, mask=feature < filled, other=0.0)
+        squares += some * some
         high, middle, low = _split(some)
-        few = tl.dot(members, low)
-        few = tl.dot(members, middle, few)
-        found += tl.dot(members, high, few)
-    at = (tl.program_id(1).to(tl.int64) * k + center[:, None]) * d + feature[None, :]
-    tl.store(sums + at, found, mask=(center[:, None] < k) & (feature[None, :] < d))
+        at = parts + row * width + feature
+        tl.store(at, high, mask=feature < width)
+        tl.store(at + part, middle, mask=feature < width)
+        tl.store(at + 2 * part, low, mask=feature < width)
+    tl.store(halves + row, 0.5 * tl.sum(squares, 0))
 
 
 class _Parts:
-    """Others (m, d) as three bfloat16 each, zeros to whole tiles, and how to go through them."""
+    """Others (m, d) as three bfloat16 each, zeros to whole tiles, and how to go through them.
+
+    Made by one kernel: starting several takes longer than they do.
+    """
 
     def __init__(self, others: Any, features: int, warps: int) -> None:
         m, d = others.shape
@@ -175,12 +220,20 @@ class _Parts:
         self.columns = min(max(triton.next_power_of_2(m), _FEWEST_COLUMNS), _MOST_COLUMNS)
         self.width = triton.cdiv(d, features) * features
         shape = (3, triton.cdiv(m, self.columns) * self.columns, self.width)
-        self.numbers = torch.zeros(shape, dtype=torch.bfloat16, device=others.device)
-        rest = others
-        for part in self.numbers:
-            part[:m, :d] = rest
-            rest = rest - part[:m, :d]
         self.size = shape[1] * shape[2]
+        self.numbers = torch.empty(shape, dtype=torch.bfloat16, device=others.device)
+        self.halves = torch.empty(shape[1], dtype=torch.float32, device=others.device)
+        with torch.cuda.device(others.device):
+            _split_all[(shape[1],)](
+                others,
+                self.numbers,
+                self.halves,
+                m,
+                d,
+                self.width,
+                self.size,
+                FEATURES=_SPLIT_FEATURES,
+            )
 
     def tiles(self) -> dict[str, int]:
         sizes = {"ROWS": _ROWS, "COLUMNS": self.columns, "FEATURES": self.features}
@@ -232,14 +285,13 @@ def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
     scores : float32 tensor (n,), the products with the centre less half of its square
     """
     (n, d), k, parts = rows.shape, len(centers), _Parts(centers, 64, 8)
-    halves = 0.5 * (centers * centers).sum(1)
     labels = torch.empty(n, dtype=torch.int64, device=rows.device)
     scores = torch.empty(n, dtype=torch.float32, device=rows.device)
     with torch.cuda.device(rows.device):
         _nearest[(triton.cdiv(n, _ROWS),)](
             rows,
             parts.numbers,
-            halves,
+            parts.halves,
             labels,
             scores,
             n,
@@ -253,8 +305,10 @@ def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
     return labels, scores
 
 
-def sums_by_label(rows: Any, labels: Any, k: int) -> Any:
-    """Sums of the rows of each label from 0 to k - 1.
+def sums_by_label(rows: Any, labels: Any, k: int) -> tuple[Any, Any]:
+    """Sums of the rows of each label from 0 to k - 1, and how many there are.
+
+    Rows are added up in the order of their labels, each read once.
 
     Parameters
     ----------
@@ -263,25 +317,30 @@ def sums_by_label(rows: Any, labels: Any, k: int) -> Any:
 
     Returns
     -------
-    float64 tensor (k, d)
+    float64 tensor (k, d), int64 tensor (k,)
     """
     n, d = rows.shape
-    columns = min(max(triton.next_power_of_2(k), _FEWEST_COLUMNS), _MOST_COLUMNS)
-    tiles = triton.cdiv(d, _SUM_FEATURES), triton.cdiv(k, columns)
-    n_parts = max(min(_PROGRAMS // (tiles[0] * tiles[1]), triton.cdiv(n, 8 * _SUM_ROWS)), 1)
-    each = triton.cdiv(triton.cdiv(n, n_parts), _SUM_ROWS) * _SUM_ROWS
-    sums = torch.empty((n_parts, k, d), dtype=torch.float32, device=rows.device)
+    types = torch.uint8, torch.int16, torch.int32
+    small = next(one for one in types if k <= torch.iinfo(one).max)  # sorted sooner
+    rising, order = labels.to(small).sort(stable=True)
+    limits = torch.searchsorted(rising, torch.arange(k + 1, dtype=small, device=rows.device))
+    n_chunks = triton.cdiv(n, _CHUNK)
+    sums = torch.empty((n_chunks + k, d), dtype=torch.float32, device=rows.device)
+    whole = torch.empty((k, d), dtype=torch.float64, device=rows.device)
     with torch.cuda.device(rows.device):
-        _sums[(tiles[0], n_parts, tiles[1])](
+        _sums[n_chunks, triton.cdiv(d, _SUM_FEATURES)](
             rows,
-            labels,
+            order,
+            rising,
+            limits,
             sums,
             n,
             d,
-            k,
-            each,
+            CHUNK=_CHUNK,
             ROWS=_SUM_ROWS,
-            COLUMNS=columns,
             FEATURES=_SUM_FEATURES,
         )
-    return sums.sum(0, dtype=torch.float64)
+        _whole_sums[k, triton.cdiv(d, _SUM_FEATURES)](
+            sums, limits, whole, d, CHUNK=_CHUNK, CHUNKS=_SUM_ROWS, FEATURES=_SUM_FEATURES
+        )
+    return whole, limits.diff()

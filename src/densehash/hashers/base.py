@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
@@ -30,6 +30,7 @@ from densehash.rows import DaskCollection, Floats, Rows, rows_of
 from densehash.rows.devices import current_device
 from densehash.rows.local import as_block, float_type
 from densehash.rows.numerics import as_type, margins, module_of
+from densehash.tensors import memory_named
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -70,6 +71,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     verbose: int
     random_state: int | RandomState | None = None
 
+    @memory_named()
     def fit(self, X: VectorsLike | DaskCollection, y: object = None) -> Self:  # noqa: ARG002  scikit-learn's y
         """Learn from rows.
 
@@ -112,6 +114,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def project(self, X: VectorsLike) -> NDArray[np.float32]: ...
     @overload
     def project(self, X: DaskCollection) -> Any: ...
+    @memory_named()
     def project(self, X: VectorsLike | DaskCollection) -> Any:
         """Margins of rows: how far, and on which side of its threshold, every bit lies.
 
@@ -143,6 +146,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     ) -> NDArray[np.uint8]: ...
     @overload
     def transform(self, X: DaskCollection, *, out: None = None) -> Any: ...
+    @memory_named()
     def transform(
         self, X: VectorsLike | DaskCollection, *, out: NDArray[np.uint8] | None = None
     ) -> Any:
@@ -227,7 +231,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         def codes_at(block: Floats, start: int) -> tuple[int, NDArray[np.uint8]]:
             return start, rows.returned(self._codes_of(block))
 
-        return rows.map(codes_at, width=self._width(), label="hashing")
+        def blocks() -> Generator[tuple[int, NDArray[np.uint8]], None, None]:
+            with memory_named(), closing(rows.map(codes_at, width=width, label="hashing")) as made:
+                yield from made
+
+        width = self._width()
+        return blocks()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to a folder: all of it, or nothing.

@@ -56,6 +56,7 @@ from densehash.progress import shows_bars
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
+from densehash.tensors import memory_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,6 +109,7 @@ class Index:
 
     @classmethod
     @lets_go
+    @memory_named()
     def build(
         cls,
         X: VectorsLike,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import cycle
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from densehash._native import Filling
 from densehash.columns import is_tensor
 from densehash.errors import InputError, MissingExtraError
 from densehash.locks import cached_property
+from densehash.parallel import n_threads
 from densehash.rows.local import Rows, as_block
 from densehash.rows.numerics import Floats, to_host, torch_type
 from densehash.source import Source
@@ -31,8 +32,8 @@ _device: ContextVar[str | None] = ContextVar("device", default=None)
 _BLOCK_NUMBERS = 1 << 27
 _N_BLOCKS = 2  # under way
 _MOST_KEPT = 0.5  # of the device's free memory
-# Rows go through memory that the device reads by itself, into which threads of torch copy them: a
-# piece is read while the next is copied.
+# Rows go through memory that the device reads by itself, into which threads copy them: a piece is
+# read while the next ones are copied. The less memory, the more of it is in caches.
 _PIECE_BYTES = 1 << 25
 _N_LANES = 4
 _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
@@ -85,18 +86,23 @@ def current_device() -> str | None:
     return _device.get()
 
 
-class _Lane(NamedTuple):
-    """Memory that a device reads by itself, and the event that it has read it."""
+class _Lanes(NamedTuple):
+    """Memory that a device reads by itself, (lanes, bytes), and the events that it has read it."""
 
     numbers: Any
-    read: Any
+    read: list[Any]
+
+
+_Key: TypeAlias = tuple[int, int, Any]  # limits and type of a block
+_Sent: TypeAlias = Future[tuple[Any, Any]]  # a tensor, and the event that all of it is there
 
 
 class StreamedRows(Rows):
     """Rows of this machine in blocks that are tensors on a device.
 
     Two blocks are under way: one is computed with while the next is copied. Where several passes
-    are to come (:meth:`keep`), as many blocks as fit stay on the device.
+    are to come (:meth:`keep`), as many blocks as fit stay on the device, and at the end of a pass
+    the first of the others is sent for the next one.
 
     Parameters
     ----------
@@ -116,15 +122,21 @@ class StreamedRows(Rows):
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
         self._copier = ThreadPoolExecutor(1)
+        self._n_copiers = max(n_threads() - _N_BLOCKS, 1)  # the others' CPUs are left to them
+        self._crew = ThreadPoolExecutor(self._n_copiers)
         # To compute with blocks on: as many as there are blocks, since each has its own memory.
         self._free: SimpleQueue[Any] = SimpleQueue()
         for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
             self._free.put(self._torch.cuda.Stream(self._device))
-        self._kept: dict[tuple[int, int, Any], Floats] = {}
+        self._kept: dict[_Key, Floats] = {}
         self._room = 0
+        self._n_sent = 0  # pieces
+        self._comes_again = False
+        self._ahead: dict[_Key, _Sent] = {}  # at most one
 
     def keep(self) -> None:
         """Keep blocks for the passes to come, as many as half of the device's free memory holds."""
+        self._comes_again = True
         if self._device.type == "cuda":
             self._room = int(_MOST_KEPT * self._torch.cuda.mem_get_info(self._device)[0])
 
@@ -138,42 +150,60 @@ class StreamedRows(Rows):
         if self._device.type != "cuda":
             block = self._torch.from_numpy(_readable(as_block(part, self.dtype)))
             return block.to(self._device)  # type: ignore[no-any-return]
+        sent = part if isinstance(part, Future) else self._send(part)
+        there, is_there = sent.result()
+        is_there.synchronize()
+        there.record_stream(self._torch.cuda.current_stream(self._device))
+        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+
+    def _send(self, part: NDArray[Any]) -> _Sent:
+        """Send rows to the device, after those that were sent before."""
         # As few bytes as there are; the device makes floats of them.
         known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative and part.flags.c_contiguous
         here = _readable(part if known else as_block(part, self.dtype))
-        there = self._torch.empty(part.shape, dtype=torch_type(here.dtype), device=self._device)
-        now = self._torch.cuda.current_stream(self._device)
-        # By one thread always: each that copies gets threads of torch's own, which would compete.
-        now.wait_event(self._copier.submit(self._copy, here, there, now.record_event()).result())
-        return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
+        return self._copier.submit(self._copy, here)
 
-    def _copy(self, here: NDArray[Any], there: Any, is_free: Any) -> Any:
-        """Send an array to a tensor as soon as that is free; an event tells that it is there."""
-        step = max(_PIECE_BYTES // (self.n_features * here.itemsize), 1)
-        with self._torch.cuda.stream(self._stream):
-            self._stream.wait_event(is_free)
-            for start in range(0, len(here), step):
-                piece = self._torch.from_numpy(here[start : start + step])
-                lane = next(self._lanes)
-                lane.read.synchronize()  # what was here before
-                pinned = lane.numbers[: piece.nbytes].view(piece.dtype).view(piece.shape)
-                pinned.copy_(piece)
-                there[start : start + step].copy_(pinned, non_blocking=True)
-                lane.read.record(self._stream)
-            return self._stream.record_event()
+    def _copy(self, here: NDArray[Any]) -> tuple[Any, Any]:
+        """A tensor on the device for an array, and the event that all of it is there."""
+        lanes, n_lanes = self._lanes, len(self._lanes.read)
+        source = here.reshape(-1).view(np.uint8)
+        filling = Filling(source, lanes.numbers.numpy(), self._n_sent)
+        work: list[Future[None]] = []
+        try:
+            work.extend(self._crew.submit(filling.work) for _ in range(self._n_copiers))
+            with self._torch.cuda.stream(self._stream):
+                dtype = torch_type(here.dtype)
+                there = self._torch.empty(here.shape, dtype=dtype, device=self._device)
+                pieces = there.view(-1).view(self._torch.uint8).split(lanes.numbers.shape[1])
+                for number, piece in enumerate(pieces):
+                    # The piece before may be under way; those before it are there, and others may
+                    # take their places.
+                    lanes.read[(self._n_sent - 2) % n_lanes].synchronize()
+                    filling.allow(number + n_lanes - 1)
+                    filling.wait_for(number)
+                    lane = self._n_sent % n_lanes
+                    piece.copy_(lanes.numbers[lane, : len(piece)], non_blocking=True)
+                    lanes.read[lane].record(self._stream)
+                    self._n_sent += 1
+                is_there = self._event()
+                is_there.record(self._stream)
+                return there, is_there
+        finally:
+            filling.stop()
+            wait(work)
+
+    def _event(self) -> Any:
+        return self._torch.cuda.Event(blocking=True)  # who waits for it sleeps: CPUs are needed
 
     @cached_property
     def _stream(self) -> Any:
         return self._torch.cuda.Stream(self._device)
 
     @cached_property
-    def _lanes(self) -> Iterator[_Lane]:
-        size = max(min(_PIECE_BYTES, self.n_rows * self.n_features * 8), self.n_features * 8)
-        lanes = []
-        for _ in range(_N_LANES):
-            numbers = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
-            lanes.append(_Lane(numbers, self._torch.cuda.Event()))
-        return cycle(lanes)
+    def _lanes(self) -> _Lanes:
+        shape = (_N_LANES, min(_PIECE_BYTES, self.n_rows * self.n_features * 8))
+        numbers = self._torch.empty(shape, dtype=self._torch.uint8, pin_memory=True)
+        return _Lanes(numbers, [self._event() for _ in range(_N_LANES)])
 
     def _apply(
         self,
@@ -198,19 +228,34 @@ class StreamedRows(Rows):
     ) -> Answer:
         with self._torch.cuda.stream(stream):
             stream.synchronize()  # of nothing; the first call of CUDA in a thread
-            block: Any = self._as_block(part)
-            size = block.numel() * block.element_size()
+            if isinstance(part, np.ndarray):
+                part = self._send(part)
+            size = (limits[1] - limits[0]) * self.n_features * np.dtype(self.dtype).itemsize
             key = (*limits, self.dtype)
-            if size <= self._room and key not in self._kept:
+            is_kept = key not in self._kept and size <= self._room
+            if is_kept:
                 self._room -= size
+            elif limits[1] == self.n_rows and self._comes_again:
+                self._send_ahead()
+            block: Any = self._as_block(part)
+            if is_kept:
                 self._kept[key] = block
             answer = super()._apply(function, limits, block)
             stream.synchronize()
             return answer
 
+    def _send_ahead(self) -> None:
+        """Send what the next pass begins with, if it is as this one and rows are in memory."""
+        keys = ((*limits, self.dtype) for limits in self._limits)
+        first = next((key for key in keys if key not in self._kept), None)
+        if first is not None and isinstance(self._array, np.ndarray):
+            self._ahead = {first: self._send(self._array[slice(*first[:2])])}
+
     def _read(self, limits: tuple[int, int]) -> Any:
-        kept = self._kept.get((*limits, self.dtype))
-        return super()._read(limits) if kept is None else kept
+        key = (*limits, self.dtype)
+        if key in self._kept:
+            return self._kept[key]
+        return self._ahead.pop(key) if key in self._ahead else super()._read(limits)
 
     def _map(
         self,
@@ -219,6 +264,7 @@ class StreamedRows(Rows):
         threads: int,  # noqa: ARG002  one computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
+        self._limits = limits
         return super()._map(function, limits, _N_BLOCKS, label)
 
     def _block_rows(self, width: int) -> int:

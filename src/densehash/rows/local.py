@@ -79,7 +79,7 @@ class Rows:
     n_features: int
     dtype: type[np.floating]
     _array: Any
-    _checked: dict[tuple[int, int], float]
+    _checked: dict[tuple[int, int], Any]  # sums of squares, by the limits of blocks
 
     def __init__(
         self, X: ArrayLike | Source, *, verbose: bool = False, name: str = "X", first: int = 0
@@ -353,11 +353,14 @@ class Rows:
         block = self._as_block(part)
         # Once is enough: rows do not change during a fit.
         if limits not in self._checked:
-            squares = square_sum(block)
-            if not squares < _MOST_SQUARES:  # NaN is not below anything
-                self._refuse(block, start)
-            self._checked[limits] = squares
+            self._checked[limits] = self._check(square_sum(block), block, start)
         return function(block, start)
+
+    def _check(self, squares: float, block: Floats, start: int) -> float:
+        """The sum of a block's squares; an error where that is too large, or not a number."""
+        if not squares < _MOST_SQUARES:  # NaN is not below anything
+            self._refuse(block, start)
+        return squares
 
     def squares_of(self, block: Floats, start: int) -> float:
         """The sum of all squares of a block that a pass is at, which the check of it knows.
@@ -370,7 +373,7 @@ class Rows:
         """
         begin = start - self._first
         known = self._checked.get((begin, begin + len(block)))
-        return square_sum(block) if known is None else known
+        return square_sum(block) if known is None else float(known)
 
     def _refuse(self, block: Floats, start: int) -> NoReturn:
         bad_rows = to_host((~module_of(block).isfinite(block)).any(axis=1))

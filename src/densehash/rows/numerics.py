@@ -38,6 +38,7 @@ __all__ = [
     "recorded",
     "smallest",
     "square_sum",
+    "square_sum_there",
     "take_rows",
     "to_float64",
     "to_host",
@@ -94,10 +95,14 @@ def like(values: Any, block: Floats) -> Floats:
     if not is_tensor(block):
         own: Floats = values.astype(block.dtype, copy=False)
         return own
+    pinned = False
     if not is_tensor(values):
-        # Made the type here: half as many bytes travel.
-        values = sys.modules["torch"].from_numpy(np.asarray(values, dtype=numpy_type(block)))
-    there: Floats = values.to(device=block.device, dtype=block.dtype)
+        # Made the type here: half as many bytes travel. A GPU reads pinned memory by itself, after
+        # what it is at now; numpy fills it, since threads of torch would take CPUs from others.
+        array, pinned = values, on_gpu(block)
+        values = sys.modules["torch"].empty(array.shape, dtype=block.dtype, pin_memory=pinned)
+        values.numpy()[...] = array
+    there: Floats = values.to(device=block.device, dtype=block.dtype, non_blocking=pinned)
     return there
 
 
@@ -161,9 +166,22 @@ def square_sum(block: Any) -> float:
     >>> square_sum(np.array([[1.0, 2.0]]))
     5.0
     """
-    flat = block.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(module_of(block).dot(flat, flat))
+        return float(square_sum_there(block))
+
+
+def square_sum_there(block: Any) -> Any:
+    """What :func:`square_sum` returns; of a tensor, a tensor that nobody has waited for.
+
+    Examples
+    --------
+    >>> square_sum_there(np.array([[1.0, 2.0]]))
+    np.float64(5.0)
+    """
+    flat = block.reshape(-1)
+    if is_tensor(block):  # faster than a product with itself
+        return sys.modules["torch"].linalg.vector_norm(flat).square()
+    return np.dot(flat, flat)
 
 
 def column_stds(block: Any) -> Any:
@@ -305,11 +323,12 @@ def add_by_label(block: Any, labels: Any, k: int) -> tuple[NDArray[np.float64], 
            [0.],
            [2.]]), array([2, 0, 1]))
     """
-    counts = to_host(module_of(block).bincount(labels, minlength=k))
     if _has_kernels(block):
         from densehash.gpu import matrices  # noqa: PLC0415  an extra
 
-        return to_host(matrices.sums_by_label(block, labels, k)), counts
+        sums, sizes = matrices.sums_by_label(block, labels, k)
+        return to_host(sums), to_host(sizes)
+    counts = to_host(module_of(block).bincount(labels, minlength=k))
     if is_tensor(block):
         members = block.new_zeros((k, len(block)))
         members.scatter_(0, labels.reshape(1, -1), 1)

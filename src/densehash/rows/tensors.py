@@ -13,7 +13,7 @@ from densehash.columns import on_gpu
 from densehash.errors import InputError
 from densehash.progress import bar
 from densehash.rows.local import Rows, float_type
-from densehash.rows.numerics import Floats, take_rows, torch_type
+from densehash.rows.numerics import Floats, square_sum_there, take_rows, torch_type
 
 __all__ = ["TensorRows", "check_tensor"]
 
@@ -87,6 +87,24 @@ class TensorRows(Rows):
             for start, stop in limits:
                 yield self._apply(function, (start, stop), self._array[start:stop])
                 advance(stop - start)
+
+    def _apply(
+        self,
+        function: Callable[[Floats, int], Answer],
+        limits: tuple[int, int],
+        part: Any,
+    ) -> Answer:
+        if limits in self._checked or not on_gpu(part):
+            return super()._apply(function, limits, part)
+        start, block = self._first + limits[0], self._as_block(part)
+        # The device sums squares while it is told what comes next. So a function sees rows before
+        # they are refused: it may make nonsense of them, and no more.
+        self._checked[limits] = square_sum_there(block)
+        try:
+            return function(block, start)
+        finally:
+            squares = float(self._checked.pop(limits))
+            self._checked[limits] = self._check(squares, block, start)
 
     def _block_rows(self, width: int) -> int:
         most = _BLOCK_NUMBERS
