@@ -195,14 +195,15 @@ dist/.made: $(WHEELS)/.tools $(PACKAGED)
 	done
 	@touch $@
 
-# Nothing but Python is on the PATH: no compiler, no tools. The tests come from the sdist, without
-# its sources.
+# Nothing but Python is on the PATH: no compiler, no tools, and none that tells joblib the number
+# of cores. The tests come from the sdist, without its sources.
 test-wheel: dist/.made ## a wheel in a bare environment: smoke test, then all tests, or TESTS=
 	@set -eu; away=$$(mktemp -d); trap 'rm -rf "$$away"' EXIT; \
 	$(PYTHON) -m venv "$$away/venv"; \
 	tar -xzf dist/densehash-*.tar.gz -C "$$away" --strip-components 1; rm -r "$$away/src"; \
 	dist="$(abspath dist)"; cd "$$away"; \
-	bare() { env -u CC -u CXX -u PYTHONPATH PATH="$$away/venv/bin" python "$$@"; }; \
+	cores=$$(getconf _NPROCESSORS_ONLN); \
+	bare() { env -u CC -u CXX -u PYTHONPATH LOKY_MAX_CPU_COUNT="$$cores" PATH="$$away/venv/bin" python "$$@"; }; \
 	pip() { bare -m pip --disable-pip-version-check install --quiet --only-binary :all: "$$@"; }; \
 	pip --no-index --no-deps --find-links "$$dist" densehash; \
 	pip densehash; \

@@ -1,34 +1,39 @@
 """Files and examples that need an extra are left out where it is not installed."""
 
 from importlib.util import find_spec
+from pathlib import Path
 from sqlite3 import Connection
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("distributed") else ["src/densehash/distributed/*.py"]
-if not find_spec("dask"):
-    collect_ignore_glob.append("src/densehash/rows/dask.py")
-if not find_spec("torch"):
-    collect_ignore_glob.append("src/densehash/gpu/*.py")
-if not find_spec("triton"):
-    collect_ignore_glob += [f"src/densehash/gpu/{name}.py" for name in ("kernels", "matrices")]
-if not find_spec("pyarrow"):
-    files = ("columns", "fetching", "given", "matching", "payload")
-    collect_ignore_glob += [f"src/densehash/index/{name}.py" for name in files]
-# By the file of an export or an adapter, the package that its example needs.
-exports = {"faiss": "faiss", "usearch": "usearch", "lance": "lance", "duckdb": "duckdb"}
-exports |= dict.fromkeys(("parquet", "pgvector", "sql"), "pyarrow")
-for name, package in exports.items():
-    if not find_spec(package):
-        collect_ignore_glob.append(f"src/densehash/export/{name}.py")
-adapters = {"documents": "pyarrow", "langchain": "langchain_core", "llama_index": "llama_index"}
-for name, package in adapters.items():
-    if not find_spec(package):
-        collect_ignore_glob.append(f"src/densehash/integrations/{name}.py")
+# By the file or folder of the package whose examples need it, the package that they need.
+NEEDED = {
+    "distributed": "distributed",
+    "gpu": "torch",
+    "gpu/kernels.py": "triton",
+    "gpu/matrices.py": "triton",
+    "rows/dask.py": "dask",
+    "integrations/langchain.py": "langchain_core",
+    "integrations/llama_index.py": "llama_index",
+}
+NEEDED |= {f"export/{name}.py": name for name in ("duckdb", "faiss", "lance", "usearch")}
+NEEDED |= {
+    f"{name}.py": "pyarrow"
+    for name in (
+        *("export/parquet", "export/pgvector", "export/sql", "integrations/documents"),
+        *(f"index/{name}" for name in ("columns", "fetching", "given", "matching", "payload")),
+    )
+}
+MISSING = {file for file, package in NEEDED.items() if not find_spec(package)}
 if not find_spec("sqlite_vec") or not (
     hasattr(Connection, "enable_load_extension") or find_spec("sqlean")
 ):
-    collect_ignore_glob.append("src/densehash/export/sqlite_vec.py")
+    MISSING.add("export/sqlite_vec.py")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files of the package, from its sources or where it is installed."""
+    return any(collection_path.match(f"densehash/{file}") for file in MISSING) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,21 +1,25 @@
 """What filters and inner products cost and find, beside searches without, and an exact scan.
 
-    python bench/filters.py [--data DIR] [--rows N] [--queries N] [--threads N] [--turns N]
-                            [--busy] [--markdown] [--json FILE]
+    python bench/filters.py [--data DIR] [--set NAME] [--rows N] [--queries N] [--threads N]
+                            [--turns N] [--no-products] [--busy] [--markdown] [--json FILE]
 
-An index of SIFT rows (float32, default settings) is searched with filters that leave a half, a
-tenth, a hundredth and a thousandth of the rows, drawn at random; with 100 ids as a list, a set and
-a mask; by a column of 20 values, in words and as an Expression of pyarrow, the first time and the
-next. All queries go in one call, and then one a call. An exact scan has the matching rows and their
-squares ready, one below the other: products of numpy and argpartition, with as many threads. All
-take turns, and the least time of each counts. Recall is the share of the 10 nearest of the matching
-rows that were found.
+An index of SIFT rows, or those of another set (float32, default settings), is searched with filters
+that leave a half, a tenth, a hundredth and a thousandth of the rows, drawn at random; with 100 ids
+as a list, a set and a mask; by a column of 20 values, in words and as an Expression of pyarrow, the
+first time and the next. All queries go in one call, and then one a call, each with the filter of
+the call before. All take turns, and the least time of each counts. Recall is the share of the 10
+nearest of the matching rows that were found.
+
+An exact scan has the matching rows ready, one below the other, and as many threads. Of all queries
+it is numpy's product with the rows, whose squares are ready, too, and argpartition. Of one query it
+is what users write, ((rows - query) ** 2).sum(1) and argpartition, or densehash.truth.nearest,
+whichever takes less time; the product for one query is shown beside it.
 
 GloVe vectors are searched by inner product: of length one; of lengths between 0.2 and 5, drawn
 evenly; and with tails that are heavy, where few long rows are near to most queries.
 
-The vectors are sift.npy and glove-large.npy in the folder that --data or DENSEHASH_DATA names, or
-in ../shared/data.
+The vectors are sift.npy (or those of another set, see bench/index_sets.py) and glove-large.npy in
+the folder that --data or DENSEHASH_DATA names, or in ../shared/data.
 """
 
 from __future__ import annotations
@@ -50,15 +54,19 @@ Calls = dict[str, Callable[[], object]]
 
 
 class Scan:
-    """All rows that match, compared exactly."""
+    """All rows that match, compared exactly.
+
+    Rows that are compared by cosine have length one, so that squared distances have their order.
+    """
 
     def __init__(self, X: Rows, mask: npt.NDArray[np.bool_]) -> None:
         self._numbers = np.flatnonzero(mask)
         self._rows = X[mask]
+        self._k = min(K, len(self._rows))
         self._squares = np.einsum("ij,ij->i", self._rows, self._rows)
 
     def __call__(self, Q: Rows) -> Rows:
-        k = min(K, len(self._rows))
+        k = self._k
         found = np.empty((len(Q), k), np.int64)
         step = max(2**22 // len(self._rows), 1)  # so that products stay in the cache, about
         for start in range(0, len(Q), step):
@@ -67,6 +75,20 @@ class Scan:
             order = np.argsort(np.take_along_axis(distances, near, axis=1), axis=1)
             found[start : start + step] = np.take_along_axis(near, order, axis=1)
         return self._numbers[found]
+
+    def product(self, query: Rows) -> Rows:
+        return self._first(self._squares - 2 * (self._rows @ query))
+
+    def plain(self, query: Rows) -> Rows:
+        return self._first(((self._rows - query) ** 2).sum(1))
+
+    def own(self, query: Rows) -> Rows:
+        found = nearest(query[np.newaxis], self._rows, k=self._k, ordered=True)[0]
+        return np.asarray(self._numbers[found])
+
+    def _first(self, distances: Rows) -> Rows:
+        near = np.argpartition(distances, self._k - 1)[: self._k]
+        return np.asarray(self._numbers[near[np.argsort(distances[near])]])
 
 
 def least_times(calls: Calls, turns: int, clock: Callable[[], float]) -> dict[str, float]:
@@ -86,11 +108,11 @@ def recall_of(found: Rows, truth: Rows) -> float:
 
 
 def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[Record]:
-    sift = SETS["sift"]
-    X, Q = sift.rows(asked.rows), sift.queries(asked.queries)
+    of = SETS[asked.set]
+    X, Q = of.rows(asked.rows), of.queries(asked.queries)
     rng = np.random.default_rng(0)
     values = rng.integers(N_VALUES, size=len(X))
-    index = Index.build(X, payload=_table(values), random_state=0)
+    index = Index.build(X, metric=of.metric, payload=_table(values), random_state=0)
     one = Q[: min(len(Q), 100)]
 
     def search(chosen: Any, some: Rows = Q) -> Rows:
@@ -106,12 +128,14 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
         batch: Calls = {form: partial(search, chosen) for form, chosen in forms.items()}
         batch |= {"none": partial(search, None), "scan": partial(scan, Q)}
         alone: Calls = {form: partial(one_by_one, chosen) for form, chosen in forms.items()}
-        alone |= {
-            "none": partial(one_by_one, None),
-            "scan": lambda: [scan(row[np.newaxis]) for row in one],
-        }
+        alone["none"] = partial(one_by_one, None)
+        if mask.sum() < LEAST_SHARE * len(X):  # of more, nobody asks, and it takes long
+            for scanned in (scan.plain, scan.own, scan.product):
+                alone[scanned.__name__] = partial(_each, scanned, one)
         in_batch = least_times(batch, asked.turns, clock)
         single = least_times(alone, asked.turns, clock)
+        if "plain" in single:
+            single["scan"] = min(single["plain"], single["own"])
         truth = np.flatnonzero(mask)[np.asarray(nearest(Q, X[mask], k=min(K, int(mask.sum()))))]
         for form, chosen in forms.items():
             yield {
@@ -120,9 +144,12 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
                 "rows": int(mask.sum()),
                 "recall": recall_of(search(chosen)[:, : truth.shape[1]], truth),
                 **{
-                    f"{how}_{what}": times[of] / n * 1e6
+                    f"{how}_{what}": times[of] / n * 1e6 if of in times else None
                     for how, times, n in (("batch", in_batch, len(Q)), ("one", single, len(one)))
-                    for what, of in (("us", form), ("none_us", "none"), ("scan_us", "scan"))
+                    for what, of in (
+                        *(("us", form), ("none_us", "none"), ("scan_us", "scan")),
+                        ("product_us", "product"),
+                    )
                 },
             }
 
@@ -136,6 +163,11 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
     forms = {"mask": mask, "list of ids": some.tolist(), "set of ids": set(some.tolist())}
     yield from measured(f"{N_LISTED} ids", mask, forms)
     yield from _of_columns(index, Q, values, measured, clock)
+
+
+def _each(call: Callable[[Rows], object], queries: Rows) -> None:
+    for query in queries:
+        call(query)
 
 
 def _table(values: npt.NDArray[np.int64]) -> Any:
@@ -216,6 +248,10 @@ def verdict(record: Record, without: float) -> str:
     return "; ".join(wrong) or "met"
 
 
+def _times(time_of: float, peer: float | None) -> str:
+    return "" if peer is None else f"{time_of / peer:.2f}"
+
+
 def shown(records: list[Record], by_product: list[Record], *, markdown: bool) -> None:
     def line(cells: Iterable[object]) -> None:
         texts = [str(cell) for cell in cells]
@@ -224,7 +260,7 @@ def shown(records: list[Record], by_product: list[Record], *, markdown: bool) ->
         )
 
     head = ["filter", "form", "rows", "recall", "batch, us", "x none", "x scan"]
-    head += ["one, us", "x none", "x scan", "first, us", "asked"]
+    head += ["one, us", "x none", "x scan", "x product", "first, us", "asked"]
     line(head)
     if markdown:
         line(["---"] * len(head))
@@ -238,9 +274,12 @@ def shown(records: list[Record], by_product: list[Record], *, markdown: bool) ->
         for how in ("batch", "one"):
             time_of = one[f"{how}_us"]
             cells += [f"{time_of:.0f}", f"{time_of / one[f'{how}_none_us']:.2f}"]
-            cells.append(f"{time_of / one[f'{how}_scan_us']:.2f}")
+            cells.append(_times(time_of, one[f"{how}_scan_us"]))
+        cells.append(_times(one["one_us"], one["one_product_us"]))
         first = one.get("first_us")
         line([*cells, "" if first is None else f"{first:.0f}", one["asked"]])
+    if not by_product:
+        return
     print()
     line(("lengths", "rows", "recall", "batch, us", "entries"))
     if markdown:
@@ -254,6 +293,8 @@ def shown(records: list[Record], by_product: list[Record], *, markdown: bool) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", metavar="DIR", help="the folder of sift.npy and glove-large.npy")
+    parser.add_argument("--set", default="sift", choices=SETS, help="whose rows are filtered")
+    parser.add_argument("--no-products", action="store_true", help="leave inner products out")
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--threads", type=int, default=1)
@@ -267,7 +308,7 @@ def main() -> None:
     clock = time.process_time if asked.busy else time.perf_counter
     with threadpool_limits(asked.threads):
         records = list(filters(asked, clock))
-        by_product = list(products(asked, clock))
+        by_product = [] if asked.no_products else list(products(asked, clock))
     for record in records:
         record["all_rows"] = records[0]["rows"]
         record["asked"] = verdict(record, records[0]["recall"])

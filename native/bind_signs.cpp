@@ -2,6 +2,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
+
 #include "binding.hpp"
 #include "signs.hpp"
 #include "whole.hpp"
@@ -260,21 +262,9 @@ class Signs {
                    const std::optional<Input<uint8_t, 1>>& chosen) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
-    std::vector<SignSegment> segments = segments_;
-    if (allowed) {
-      expect(allowed->size() == segments.size(), "one mask a segment");
-      for (size_t s = 0; s < segments.size(); ++s) {
-        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
-        segments[s].allowed = (*allowed)[s].data();
-      }
-    }
-    SignSettings settings{k, probes, spread, stop};
-    if (chosen) {
-      expect(chosen->shape(0) == model_.n_groups, "the chosen groups have a wrong shape");
-      settings.chosen = chosen->data();
-    }
     const Answers found(queries.shape(0), k);
-    look(kernels_named(simd), segments, queries, settings, n_threads, found);
+    look(kernels_named(simd), allowed ? with_masks(*allowed) : segments_, queries,
+         with_groups({k, probes, spread, stop}, chosen), n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
@@ -291,6 +281,15 @@ class Signs {
     return out.array;
   }
 
+  // By block of the only segment, which entries may be found: (blocks,), a bit each.
+  nb::object entries_of(const Input<uint8_t, 1>& allowed) const {
+    const SignSegment& segment = segments_.at(0);
+    expect(allowed.shape(0) == segment.n_rows, "a mask has a wrong shape");
+    const Output<uint32_t> out(Numpy::empty, (segment.n_entries + kBlock - 1) / kBlock);
+    mark_entries(segment, allowed.data(), out.data);
+    return out.array;
+  }
+
   // Compares all rows that are named, for each segment by numbers that rise.
   nb::tuple compare(const Vectors& queries, size_t k,
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
@@ -304,32 +303,63 @@ class Signs {
       chosen.push_back({rows[s].data(), rows[s].size()});
     }
     const Answers found(queries.shape(0), k);
-    without_lock(n_threads, [&](Control& control) {
-      with_type(queries, [&](const auto* of_query) {
-        compare_rows(model_, segments_, chosen, of_query, queries.shape(0), control,
-                     found.ranking(), found.effort());
-      });
-    });
+    compare_all(queries, segments_, chosen, n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // All that a search without wishes takes, for one query as fast as can be: finds ids instead of
-  // positions. None where it is not that plain: queries that are not fine or of another type, more
-  // neighbours than rows, or too few in what was visited.
+  // All that a search without other wishes than a filter takes, for one query as fast as can be:
+  // finds ids instead of positions, of the only segment. None where it is not that plain: queries
+  // that are not fine or of another type, more neighbours than rows, or too few in what was
+  // visited. A filter leaves n_allowed rows, those of a mask, and groups that have any; entries are
+  // what entries_of() makes of the mask, or nothing.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const Positions& ids, size_t n_threads) const {
+                   const Positions& ids, size_t n_threads, size_t n_allowed,
+                   const std::optional<Input<uint8_t, 1>>& allowed,
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<Input<uint32_t, 1>>& entries) const {
     const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
     expect(ids.shape(0) == n_rows, "one id a row");
     if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
       return nb::none();
     const Answers found(n, k);
-    look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
-    int64_t* const positions = found.positions.data;
-    for (size_t i = 0; i < n * k; ++i) {
-      if (positions[i] < 0) return nb::none();
-      positions[i] = ids.data()[positions[i]];
+    if (allowed) {
+      std::vector<SignSegment> segments = with_masks({*allowed});
+      if (entries) {
+        expect(entries->shape(0) * kBlock >= segments[0].n_entries, "not one mask a block");
+        segments[0].wanted = entries->data();
+      }
+      look(kernels_named(""), segments, queries, with_groups({k, probes, spread, stop}, chosen),
+           n_threads, found);
+    } else {
+      look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
     }
-    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+    return named(found, n, n_allowed, ids);
+  }
+
+  // The same, where a filter leaves so few rows that all of them are compared: their vectors,
+  // scales and ids lie one below the other.
+  nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
+                   const std::optional<Input<float, 1>>& scales, const Positions& ids,
+                   size_t n_threads) const {
+    SignSegment few = segments_.at(0);
+    const size_t n = queries.shape(0), n_rows = vectors.shape(0);
+    expect(vectors.shape(1) == model_.width && values_of(vectors.dtype()) == few.values,
+           "the vectors are not those of the segment");
+    expect(ids.shape(0) == n_rows && scales.has_value() == (few.scales != nullptr) &&
+               (!scales || scales->shape(0) == n_rows),
+           "one id and one scale a row");
+    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > few.n_rows ||
+        !can_take(queries))
+      return nb::none();
+    few.vectors = vectors.data();
+    few.scales = scales ? scales->data() : nullptr;
+    few.n_rows = n_rows;
+    few.first = 0;
+    std::vector<uint32_t> rows(n_rows);
+    std::iota(rows.begin(), rows.end(), 0u);
+    const Answers found(n, k);
+    compare_all(queries, {few}, {{rows.data(), n_rows}}, n_threads, found);
+    return named(found, n, n_rows, ids);
   }
 
  private:
@@ -360,6 +390,48 @@ class Signs {
                      found.ranking(), found.effort());
       });
     });
+  }
+
+  // Ids in place of positions; None where fewer rows were found than there are.
+  static nb::object named(const Answers& found, size_t n, size_t n_allowed,
+                          const Positions& ids) {
+    for (size_t q = 0; q < n; ++q) {
+      int64_t* const positions = found.positions.data + q * found.k;
+      for (size_t i = 0; i < std::min(found.k, n_allowed); ++i) {
+        if (positions[i] < 0) return nb::none();
+        positions[i] = ids.data()[positions[i]];
+      }
+    }
+    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+  }
+
+  void compare_all(const Vectors& queries, const std::vector<SignSegment>& segments,
+                   const std::vector<Chosen>& chosen, size_t n_threads,
+                   const Answers& found) const {
+    without_lock(n_threads, [&](Control& control) {
+      with_type(queries, [&](const auto* of_query) {
+        compare_rows(model_, segments, chosen, of_query, queries.shape(0), control,
+                     found.ranking(), found.effort());
+      });
+    });
+  }
+
+  std::vector<SignSegment> with_masks(const std::vector<Input<uint8_t, 1>>& allowed) const {
+    expect(allowed.size() == segments_.size(), "one mask a segment");
+    std::vector<SignSegment> segments = segments_;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      expect(allowed[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+      segments[s].allowed = allowed[s].data();
+    }
+    return segments;
+  }
+
+  SignSettings with_groups(SignSettings settings,
+                           const std::optional<Input<uint8_t, 1>>& chosen) const {
+    if (!chosen) return settings;
+    expect(chosen->shape(0) == model_.n_groups, "the chosen groups have a wrong shape");
+    settings.chosen = chosen->data();
+    return settings;
   }
 
   template <class Run>
@@ -428,8 +500,12 @@ void bind_signs(nb::module_& module) {
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a,
            "chosen"_a.none() = nb::none())
       .def("groups_of", &Signs::groups_of, "allowed"_a)
+      .def("entries_of", &Signs::entries_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
       .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
+           "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(),
+           "entries"_a.none())
+      .def("among", &Signs::among, "queries"_a, "k"_a, "vectors"_a, "scales"_a.none(), "ids"_a,
            "n_threads"_a);
 }
 

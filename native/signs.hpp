@@ -133,6 +133,9 @@ struct SignSegment {
   const void* vectors;     // (rows, width); none: estimates are the distances
   const uint32_t* ranks;   // of each row, its place in the order of ties; nullptr: its number
   const uint8_t* allowed;  // by rank, whether a row may be found; nullptr: all may
+  // The same by entry, where it was made, which takes less time to follow: (blocks,), bit e of a
+  // block for entry e.
+  const uint32_t* wanted;
   int64_t first;           // added to its rows' numbers
   const float* scales;     // (rows,), what 1 stands for in vectors of int8; nullptr: 1
   const SecondModel* second_model;  // nullptr: there is no second sketch
@@ -174,6 +177,9 @@ void search_signs(const Kernels& kernels, const SignModel& model,
 // Marks the groups that have a row that may be found. allowed: by rank, (rows,); out: (groups,).
 void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups,
                  uint8_t* out);
+
+// Which entries are of rows that may be found; see SignSegment::wanted, which out becomes.
+void mark_entries(const SignSegment& segment, const uint8_t* allowed, uint32_t* out);
 
 // The k nearest of some rows, all of which are compared: chosen[s] are numbers of rows of segment
 // s, which has vectors. The rest is as above.

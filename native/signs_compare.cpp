@@ -28,7 +28,8 @@ void Comparer::name_rows(Answer& answer) const {
     waiting[kept] = waiting[j];
     const size_t row = segment.row(waiting[j].row);
     waiting[kept].row = static_cast<uint32_t>(row);
-    kept += segment.allowed == nullptr || segment.allowed[segment.rank(row)];
+    kept += segment.wanted != nullptr || segment.allowed == nullptr ||
+            segment.allowed[segment.rank(row)];
   }
   waiting.resize(kept);
   answer.n_named = kept;

@@ -75,8 +75,8 @@ struct Beside {
 
 // Shows keep(q, entry, sum, alpha, beta) the entries begin..end that up to kSignQueries want.
 template <class Keep>
-void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t begin, size_t end,
-          const Beside* besides, size_t n_queries, Keep&& keep) {
+void scan(const Kernels& kernels, const SignSegment& segment, size_t bits, size_t begin,
+          size_t end, const Beside* besides, size_t n_queries, Keep&& keep) {
   uint16_t sums[kSignQueries][kBlocks * kBlock];
   SignRun runs[kSignQueries][kBlocks];
   size_t found[kSignQueries];
@@ -88,13 +88,14 @@ void scan(const Kernels& kernels, const uint8_t* blocks, size_t bits, size_t beg
   const size_t last = (end + kBlock - 1) / kBlock;
   while (block < last) {
     const size_t count = std::min(kBlocks, last - block);
-    const uint8_t* from = blocks + block * bytes;
+    const uint8_t* from = segment.blocks + block * bytes;
     kernels.signs(from, bits, count, queries, n_queries);
     for (size_t q = 0; q < n_queries; ++q) {
       for (size_t i = 0; i < found[q]; ++i) {
         const SignRun run = runs[q][i];
         const size_t entry = (block + run.block) * kBlock;
         uint32_t mask = run.mask;
+        if (segment.wanted != nullptr) mask &= segment.wanted[block + run.block];
         if (entry < begin) mask &= ~uint32_t{0} << (begin - entry);
         if (end - entry < kBlock) mask &= (uint32_t{1} << (end - entry)) - 1;
         const uint8_t* at = from + run.block * bytes + 4 * bits;
@@ -357,7 +358,7 @@ class Searcher {
                     Range entries) {
     if (entries.begin == entries.end) return;
     const SignSegment& segment = segments_[s];
-    scan(kernels_, segment.blocks, model_.bits, entries.begin, entries.end, besides, n,
+    scan(kernels_, segment, model_.bits, entries.begin, entries.end, besides, n,
          [&](size_t i, size_t entry, unsigned sum, int alpha, int beta) {
            const float estimate = besides[i].estimate(sum, alpha, beta);
            const float least = alpha == -32768 ? -kInfinite : estimate - besides[i].slack(beta);
@@ -466,6 +467,12 @@ void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_gr
     for (size_t i = entries.begin; i < entries.end && !out[group]; ++i)
       out[group] = allowed[segment.rank(segment.row(i))];
   }
+}
+
+void mark_entries(const SignSegment& segment, const uint8_t* allowed, uint32_t* out) {
+  std::fill_n(out, (segment.n_entries + kBlock - 1) / kBlock, 0u);
+  for (size_t i = 0; i < segment.n_entries; ++i)
+    if (allowed[segment.rank(segment.row(i))]) out[i / kBlock] |= uint32_t{1} << i % kBlock;
 }
 
 #define SEARCH_SIGNS(Query)                                                                       \

@@ -15,6 +15,7 @@ from densehash.checks import check_threads
 from densehash.errors import FileError, InputError
 from densehash.index.columns import arrow
 from densehash.index.fetching import payload_of
+from densehash.index.filters import AnyFilter, allowed_rows
 from densehash.index.ids import check_ids, no_ids, public_ids
 from densehash.index.ordering import Found, order_of
 from densehash.index.question import Question, Request
@@ -355,21 +356,28 @@ def _in_short(found: Hits | Ranges) -> str:
 
 
 def plain_hits(
-    state: State, Q: NDArray[Any], k: int, recall: float | None, n_threads: int | None
+    state: State,
+    Q: NDArray[Any],
+    k: int,
+    chosen: AnyFilter | None,
+    recall: float | None,
+    n_threads: int | None,
 ) -> Hits | None:
     """Hits of a search that says nothing else, in one call; None where it is not that plain.
+
+    ``chosen`` : a filter; one that is a function is not that plain
 
     Examples
     --------
     >>> from densehash.index import Index
     >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
-    >>> plain_hits(Index.build(X, random_state=0)._state, X[:1], 1, None, None).ids
+    >>> plain_hits(Index.build(X, random_state=0)._state, X[:1], 1, None, None, None).ids
     array([[0]])
     """
-    if not state.sketch.estimates:
+    if not state.sketch.estimates or callable(chosen):
         return None
-    reach = reach_of(state, recall)
-    found = state.sketch.plainly(state.segments, Q, k, reach, check_threads(n_threads))
+    reach, allowed = reach_of(state, recall), allowed_rows(state, chosen)
+    found = state.sketch.plainly(state.segments, Q, k, reach, allowed, check_threads(n_threads))
     if found is None:
         return None
     ids, distances, efforts = found

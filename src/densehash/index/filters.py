@@ -12,10 +12,10 @@ from densehash.checks import as_array
 from densehash.errors import InputError
 from densehash.index.columns import Columns
 from densehash.index.ids import check_ids, find, public_ids, type_of
-from densehash.index.matching import is_expression, matching
+from densehash.index.matching import is_expression, key_of, matching
 from densehash.index.segment import Segment
 from densehash.index.state import State
-from densehash.index.visits import Allowed
+from densehash.index.visits import Allowed, Matches
 from densehash.index.where import where_of
 
 __all__ = ["allowed_rows", "check_of_columns", "is_of_columns"]
@@ -28,8 +28,10 @@ AnyFilter = Filter | Set[Any] | Mapping[str, Any]
 pyarrow, which has no type here."""
 
 
-def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
+def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     """For each segment which rows may be found: those that are there and match.
+
+    What a filter has found is kept with the state; a function is asked anew.
 
     Returns
     -------
@@ -40,24 +42,48 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> list[Allowed]:
     >>> from densehash.index import Index
     >>> state = Index.build(np.eye(4), n_bits=8)._state
     >>> allowed_rows(state, [1, 3])
-    [array([False,  True, False,  True])]
+    (array([False,  True, False,  True]),)
     """
     if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
-        return [segment.live for segment in state.segments]
+        return state.live
     if callable(chosen):
-        return [_of_function(segment, chosen) for segment in state.segments]
+        return Matches(_of_function(segment, chosen) for segment in state.segments)
     if is_of_columns(chosen):
-        return _of_payload(state, chosen)
+        where = check_of_columns(chosen, state.payload)
+        return _kept(state, key_of(where), lambda: _of_payload(state, where))
     listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
     array = as_array(listed, "filter")
     if array.dtype.kind == "b":
-        return _of_mask(state, array)
+        return _of_array(state, _check_mask(state, array), _of_mask)
     if array.size == 0:
-        return [np.zeros(segment.n_rows, np.bool_) for segment in state.segments]
-    wanted = check_ids(listed, "filter")
+        return Matches(np.zeros(segment.n_rows, np.bool_) for segment in state.segments)
+    wanted = check_ids(array if array.dtype.kind in "iu" else listed, "filter")
     if type_of(wanted) != state.id_type:
         raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
-    return [_of_ids(segment, wanted) for segment in state.segments]
+    return _of_array(state, wanted, _of_ids)
+
+
+def _kept(state: State, key: object, make: Callable[[], list[Allowed]]) -> Matches:
+    """What the same filter has found before, or finds now."""
+    found = state.matches.get(key)
+    if found is None:
+        found = Matches(make())
+        state.matches.keep(key, found)
+    return found
+
+
+def _of_array(
+    state: State, array: NDArray[Any], make: Callable[[State, NDArray[Any]], list[Allowed]]
+) -> Matches:
+    """Of a mask or ids, which may change later: what is kept is of a copy."""
+    # Keys that are kept have the bytes of an array. Those compare themselves with an array as fast
+    # as memory is read, so it matters that they are on the left.
+    found = state.matches.get((array.dtype.str, array))
+    if found is None:
+        copied = bytearray(array)
+        found = Matches(make(state, np.frombuffer(copied, array.dtype)))
+        state.matches.keep((array.dtype.str, copied), found)
+    return found
 
 
 def is_of_columns(chosen: object) -> bool:
@@ -92,8 +118,7 @@ def check_of_columns(chosen: Any, columns: Columns | None) -> Any:
     return chosen if is_expression(chosen) else where_of(chosen, columns)
 
 
-def _of_payload(state: State, chosen: Any) -> list[Allowed]:
-    where = check_of_columns(chosen, state.payload)
+def _of_payload(state: State, where: Any) -> list[Allowed]:
     found: list[Allowed] = []
     for segment in state.segments:
         if segment.payload is not None:
@@ -102,11 +127,14 @@ def _of_payload(state: State, chosen: Any) -> list[Allowed]:
     return found
 
 
-def _of_ids(segment: Segment, wanted: NDArray[Any]) -> NDArray[np.bool_]:
-    ranks, there = find(segment.ids, wanted)
-    allowed = np.zeros(segment.n_rows, np.bool_)
-    allowed[ranks[there]] = True
-    return _and_live(allowed, segment)
+def _of_ids(state: State, wanted: NDArray[Any]) -> list[Allowed]:
+    found: list[Allowed] = []
+    for segment in state.segments:
+        ranks, there = find(segment.ids, wanted)
+        allowed = np.zeros(segment.n_rows, np.bool_)
+        allowed[ranks[there]] = True
+        found.append(_and_live(allowed, segment))
+    return found
 
 
 def _of_function(
@@ -123,12 +151,16 @@ def _of_function(
     return _and_live(allowed.copy(), segment)
 
 
-def _of_mask(state: State, mask: NDArray[np.bool_]) -> list[Allowed]:
+def _check_mask(state: State, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if mask.shape != (state.n_live,):
         raise InputError(
             f"filter must have one boolean for each of the {state.n_live} rows, "
             f"in the order of index.ids, got shape {mask.shape}"
         )
+    return np.ascontiguousarray(mask)
+
+
+def _of_mask(state: State, mask: NDArray[np.bool_]) -> list[Allowed]:
     ids = [segment.live_ids for segment in state.segments]
     if len(ids) > 1:  # from the order of all ids to that of each segment's
         by_id = np.empty(len(mask), np.bool_)

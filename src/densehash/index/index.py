@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Index"]
 
+_PLAIN = (np.ndarray, np.memmap)  # the latter are copies of maps, too
+
 
 class Index:
     """Vectors with ids, their codes, and the way from a query to its neighbours.
@@ -855,7 +857,7 @@ class Index:
             ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
             By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
             function that is called with arrays of ids and returns booleans. k rows are found where
-            k match.
+            k match. What the last filters found is kept for the next search, of functions nothing.
         radius : nothing farther away is returned. A Hamming radius is searched exactly, another
             one among the candidates.
         exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
@@ -893,13 +895,12 @@ class Index:
         state = self._state
         wanted = check_k(k)
         if (
-            type(Q) is np.ndarray
-            and exclude_self is False
-            and rerank == "auto"
-            and (candidates is None and metric is None and filter is None)
+            (isinstance(Q, np.ndarray) and type(Q) in _PLAIN and Q.ndim == 2)
+            and (exclude_self is False and rerank == "auto")
+            and (candidates is None and metric is None)
             and (radius is None and probes is None and column is None)
         ):
-            plain = plain_hits(state, Q, wanted, recall, n_threads)
+            plain = plain_hits(state, Q, wanted, filter, recall, n_threads)
             if plain is not None:
                 return plain
         if column is not None:

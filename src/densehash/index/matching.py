@@ -15,7 +15,7 @@ from densehash.index.columns import TIMESTAMP, arrow
 from densehash.index.payload import Payload, PayloadRows
 from densehash.index.where import Asked, Where
 
-__all__ = ["is_expression", "matching"]
+__all__ = ["is_expression", "key_of", "matching"]
 
 _FUNCTIONS = {
     "=": "equal",
@@ -45,13 +45,28 @@ def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
     >>> matching(payload, where_of("not year < 2020", rows.columns))
     array([False, False,  True])
     """
-    by_expression = is_expression(chosen)
-    key = _Same(chosen) if by_expression else chosen
+    key = key_of(chosen)
     found = payload.kept_mask(key)
     if found is None:
-        found = (_by_expression if by_expression else _by_tree)(payload, chosen)
+        found = (_by_tree if key is chosen else _by_expression)(payload, chosen)
         payload.keep_mask(key, found)
     return found
+
+
+def key_of(chosen: Any) -> Any:
+    """What equals the keys of filters that find the same, and can be hashed.
+
+    Parameters
+    ----------
+    chosen : as in :func:`matching`
+
+    Examples
+    --------
+    >>> year = arrow().compute.field("year")
+    >>> key_of(year > 2020) == key_of(year > 2020), key_of(year > 2020) == key_of(year > 2021)
+    (True, False)
+    """
+    return _Same(chosen) if is_expression(chosen) else chosen
 
 
 def is_expression(chosen: object) -> bool:

@@ -24,6 +24,8 @@ from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, jo
 from densehash.index.sketches import Bits, Codes, Sketch, Unlearnt, sketch_from
 from densehash.index.sketches.bits import HAMMING
 from densehash.index.stored import check_stored
+from densehash.index.visits import KeptMatches, Matches
+from densehash.locks import cached_property
 from densehash.truth import METRICS
 
 if TYPE_CHECKING:
@@ -137,7 +139,17 @@ class State:
         vectors: NDArray[Any] = segment.kept[positions]
         return vectors * segment.columns["scales"][positions] if self.sketch.scaled else vectors
 
-    @property
+    @cached_property
+    def live(self) -> Matches:
+        """For each segment which rows are there."""
+        return Matches(segment.live for segment in self.segments)
+
+    @cached_property
+    def matches(self) -> KeptMatches:
+        """What the last filters have found."""
+        return KeptMatches()
+
+    @cached_property
     def n_live(self) -> int:
         """Rows that are there."""
         return sum(segment.n_live for segment in self.segments)

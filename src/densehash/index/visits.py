@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Groups", "Tables"]
+__all__ = ["Groups", "KeptMatches", "Matches", "Tables"]
 
 Allowed = NDArray[np.bool_] | None
 """By rank, which rows of a segment may be found; None is all."""
+
+_KEPT = 4  # filters of a state
+
+
+class Matches(tuple[Allowed, ...]):
+    """For each segment which rows may be found, and what was made of that.
+
+    Attributes
+    ----------
+    made : by any key, what a sketch wants to have for the next search with the same filter
+
+    Examples
+    --------
+    >>> Matches([None, np.array([True, False])])[1]
+    array([ True, False])
+    """
+
+    made: dict[object, Any]
+
+    def __new__(cls, allowed: Iterable[Allowed]) -> Matches:
+        """Of the masks of segments."""
+        matches = super().__new__(cls, allowed)
+        matches.made = {}
+        return matches
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Matches, (tuple(self),)
+
+
+class KeptMatches:
+    """What the last filters of one state have found.
+
+    Examples
+    --------
+    >>> kept = KeptMatches()
+    >>> kept.keep("a filter", Matches([None]))
+    >>> kept.get("a filter"), kept.get("another one")
+    ((None,), None)
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[object, Matches], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeptMatches, ()  # other processes find it anew
+
+    def get(self, key: object) -> Matches | None:
+        """What a filter found, whose key equals this one."""
+        return next((matches for known, matches in self._kept if known == key), None)
+
+    def keep(self, key: object, matches: Matches) -> None:
+        """Keep what a filter has found; the oldest makes room."""
+        self._kept = (*self._kept, (key, matches))[-_KEPT:]  # threads see the one or the other
 
 
 class Groups(NamedTuple):

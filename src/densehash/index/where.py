@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -79,8 +80,14 @@ def where_of(chosen: str | Mapping[str, Any], columns: Columns) -> Where:
     ... )
     True
     """
-    tree = _Words(chosen).tree() if isinstance(chosen, str) else _of_dict(chosen, 0)
-    return _checked(tree, dict(columns), columns)
+    if isinstance(chosen, str):
+        return _of_words(chosen, columns)
+    return _checked(_of_dict(chosen, 0), dict(columns), columns)
+
+
+@lru_cache(maxsize=32)  # one query a call asks with the same words again and again
+def _of_words(chosen: str, columns: Columns) -> Where:
+    return _checked(_Words(chosen).tree(), dict(columns), columns)
 
 
 # --- dicts --------------------------------------------------------------------------------

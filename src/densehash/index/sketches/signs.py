@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
@@ -34,7 +34,7 @@ from densehash.index.sketches.entries import ByRow, Entries, Lengths, Second, Si
 from densehash.index.sketches.second import SecondDecoder, n_second_bits
 from densehash.index.sketches.sketch import Column, Sketch
 from densehash.index.stored import check_stored
-from densehash.index.visits import Allowed
+from densehash.index.visits import Allowed, Matches
 from densehash.rows import Floats, Rows
 from densehash.rows.local import is_fine
 from densehash.rows.numerics import as_type, like, to_host
@@ -59,6 +59,8 @@ _WIDE = 128  # rows of more features get more bits
 _AT_A_TIME = 25  # queries, where what is read for them is mapped
 _SMALL_MAPS = 1 << 30  # bytes of files that may all be in memory
 _WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
+# Queries with one filter after which more is made of it, which takes as long as so many gain.
+_SOME, _MANY = 4, 50
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
@@ -346,9 +348,10 @@ class Signs(Sketch):
         queries: NDArray[Any],
         k: int,
         reach: Reach | None,
+        allowed: Matches,
         n_threads: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
-        """For one segment, from which nothing was removed, and queries in good order."""
+        """For one segment, and queries in good order."""
         if self._plain is None or self._plain[0] is not segments:
             self._plain = segments, self._plain_of(segments)
         there = self._plain[1]
@@ -360,9 +363,18 @@ class Signs(Sketch):
         elif not queries.flags.c_contiguous:
             queries = np.ascontiguousarray(queries)
         searcher, ids = there
-        _, spread, stop, probes, _ = reach
+        marks = _marks_of(segments, searcher, allowed, exact=True)
+        marks.n_queries += len(queries)
+        few = marks.few_of(segments[0], scaled=self.scaled)
+        if few is None and marks.rows is not None:
+            return None
+        _, spread, stop, probes, _ = marks.reach_from(reach)
+        mask = None if marks.masks is None else marks.masks[0]
+        wanted = marks.n_allowed, mask, marks.groups, marks.entries_of(searcher)
         try:
-            return searcher.plain(queries, k, probes, spread, stop, ids, n_threads)
+            if few is not None:
+                return searcher.among(queries, k, *few, n_threads)
+            return searcher.plain(queries, k, probes, spread, stop, ids, n_threads, *wanted)
         except TypeError:  # no numbers that native code knows: the long way converts or names them
             return None
         except RuntimeError as error:
@@ -375,7 +387,7 @@ class Signs(Sketch):
         if len(segments) != 1:
             return None
         segment = segments[0]
-        if segment.vectors is None or len(segment.removed) or segment.ids.dtype != np.int64:
+        if segment.vectors is None or segment.ids.dtype != np.int64:
             return None
         return self._searcher(segments, exact=True), segment.ids
 
@@ -391,12 +403,13 @@ class Signs(Sketch):
         queries = _compared(asked.vectors, segments, exact=exact and not self.scaled)
         searcher = self._searcher(segments, exact=exact)
         reach = EVERYTHING if request.reach is None else request.reach
-        look = _Look(segments, searcher, reach, request.allowed, asked.n_threads, exact=exact)
-        k = min(request.k, look.n_rows)
+        marks = _marks_of(segments, searcher, request.allowed, exact=exact)
+        look = _Look(segments, searcher, reach, marks, asked.n_threads)
+        k = min(request.k, marks.n_rows)
         everyone = np.arange(len(queries))
         efforts = np.zeros((len(queries), 3), np.int32)
         found = look(queries, k, everyone, efforts)
-        wanted = min(k, look.n_allowed)
+        wanted = min(k, marks.n_allowed)
         if wanted and bool((found.positions[:, wanted - 1] < 0).any()):
             # The groups visited may have too few rows: these queries look everywhere.
             lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
@@ -502,6 +515,103 @@ class _Frugal:
         return distances, positions, efforts
 
 
+class _Few(NamedTuple):
+    """Vectors, scales where there are such, and ids of some rows, one below the other."""
+
+    vectors: NDArray[Any]
+    scales: NDArray[np.float32] | None
+    ids: NDArray[np.int64]
+
+
+class _Marks:
+    """Which rows may be found, as native code is told.
+
+    Parameters
+    ----------
+    segments : at least one
+    searcher : of them
+    allowed : by segment, which rows may be found
+    exact : whether vectors are compared
+
+    Attributes
+    ----------
+    n_rows, n_allowed : all, and those that may be found
+    masks : by segment, uint8 (n,); None where all may
+    rows : by segment, numbers of those that may, where they are so few that all are compared
+    groups : uint8 (g,), which groups have any, where they are looked for in groups
+    n_queries : that asked for these rows plainly
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        searcher: _native.Signs,
+        allowed: Sequence[Allowed],
+        *,
+        exact: bool,
+    ) -> None:
+        self.n_rows = self.n_allowed = sum(segment.n_rows for segment in segments)
+        self.masks = _masks(allowed, segments)
+        self.rows: list[NDArray[np.uint32]] | None = None
+        self.groups: NDArray[np.uint8] | None = None
+        self.n_queries = 0
+        self._entries: NDArray[np.uint32] | None = None
+        self._few: _Few | None = None
+        if self.masks is None:
+            return
+        self.n_allowed = sum(int(np.count_nonzero(one)) for one in self.masks)
+        if self.n_allowed > _few_of(self.n_rows):
+            with damage():
+                self.groups = searcher.groups_of(self.masks)
+        elif exact:
+            # Of booleans, since numpy is six times as slow with bytes.
+            self.rows = [np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self.masks]
+
+    def entries_of(self, searcher: _native.Signs) -> NDArray[np.uint32] | None:
+        """Which entries of the only segment may be found, a bit each; None before it pays."""
+        worth = self.groups is not None and self.n_queries > _MANY
+        if worth and self._entries is None and self.masks is not None:
+            with damage():
+                self._entries = searcher.entries_of(self.masks[0])
+        return self._entries
+
+    def few_of(self, segment: Segment, *, scaled: bool) -> _Few | None:
+        """The rows of the only segment that are all compared; None before it pays.
+
+        To read their vectors from all over an index takes longer than to compare them.
+        """
+        if self._few is None and self.rows is not None and self.n_queries > _SOME:
+            rows = self.rows[0]
+            scales = segment.columns["scales"].reshape(-1)[rows] if scaled else None
+            self._few = _Few(segment.kept[rows], scales, segment.ids[rows])
+        return self._few
+
+    def reach_from(self, reach: Reach) -> Reach:
+        """How far to look for these, where it is known for all rows."""
+        if self.masks is None:
+            return reach
+        if self.groups is None:
+            return reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
+        # The fewer may be found, the farther apart these are.
+        times = (self.n_rows / self.n_allowed) ** _WIDER
+        return reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
+
+
+def _marks_of(
+    segments: Sequence[Segment],
+    searcher: _native.Signs,
+    allowed: Sequence[Allowed],
+    *,
+    exact: bool,
+) -> _Marks:
+    """Made once for a filter and a state."""
+    made = allowed.made if isinstance(allowed, Matches) else {}
+    found: _Marks | None = made.get(exact)
+    if found is None:
+        found = made[exact] = _Marks(segments, searcher, allowed, exact=exact)
+    return found
+
+
 class _Look:
     """One search of all segments, as often as it takes.
 
@@ -509,10 +619,9 @@ class _Look:
     ----------
     segments : at least one
     searcher : of them
-    reach : how far it looks
-    allowed : by segment, which rows may be found
+    reach : how far it looks for rows all of which may be found
+    marks : which may be
     n_threads : how many threads look
-    exact : whether vectors are compared
     """
 
     def __init__(
@@ -520,34 +629,13 @@ class _Look:
         segments: Sequence[Segment],
         searcher: _native.Signs,
         reach: Reach,
-        allowed: Sequence[Allowed],
+        marks: _Marks,
         n_threads: int,
-        *,
-        exact: bool,
     ) -> None:
-        self._segments, self._searcher, self.reach = segments, searcher, reach
+        self._segments, self._searcher, self._marks = segments, searcher, marks
+        self.reach = marks.reach_from(reach)
         self._n_threads = n_threads
         self._is_by_id = _rise(segments)  # and so are rows of equal distance
-        self.n_rows = sum(len(segment.ids) for segment in segments)
-        self.n_allowed = self.n_rows
-        self._masks = _masks(allowed, segments)
-        self._rows: list[NDArray[np.uint32]] | None = None  # where all that may be are compared
-        self._chosen: NDArray[np.uint8] | None = None  # groups that have any
-        if self._masks is None:
-            return
-        self.n_allowed = sum(int(np.count_nonzero(one)) for one in self._masks)
-        if self.n_allowed > _few_of(self.n_rows):
-            self._chosen = searcher.groups_of(self._masks)
-            # The fewer may be found, the farther apart these are.
-            times = (self.n_rows / self.n_allowed) ** _WIDER
-            self.reach = reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
-        elif exact:
-            # Of booleans, since numpy is six times as slow with bytes.
-            self._rows = [
-                np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self._masks
-            ]
-        else:
-            self.reach = reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
 
     def __call__(
         self,
@@ -582,20 +670,21 @@ class _Look:
 
         ``only`` is the number of a segment, where no other is searched.
         """
-        if self._rows is not None:
+        if self._marks.rows is not None:
             rows = [
                 some if only in (None, number) else some[:0]
-                for number, some in enumerate(self._rows)
+                for number, some in enumerate(self._marks.rows)
             ]
             return self._searcher.compare(queries, k, rows, self._n_threads)
-        masks = self._masks
+        masks = self._marks.masks
         if only is not None:
             masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
-            masks[only] = masks[only] + 1 if self._masks is None else self._masks[only]
+            known = self._marks.masks
+            masks[only] = masks[only] + 1 if known is None else known[only]
         _, spread, stop, probes, _ = self.reach
         with damage():
             return self._searcher.search(
-                queries, k, probes, spread, stop, masks, self._n_threads, "", self._chosen
+                queries, k, probes, spread, stop, masks, self._n_threads, "", self._marks.groups
             )
 
     def _one_by_one(

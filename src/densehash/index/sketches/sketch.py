@@ -19,7 +19,7 @@ from densehash.index.placing import Put
 from densehash.index.question import Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
-from densehash.index.visits import Allowed, Visits
+from densehash.index.visits import Allowed, Matches, Visits
 from densehash.rows import Floats
 from densehash.source import Source
 
@@ -201,6 +201,7 @@ class Sketch(ABC):
         queries: NDArray[Any],  # noqa: ARG002
         k: int,  # noqa: ARG002
         reach: Reach | None,  # noqa: ARG002
+        allowed: Matches,  # noqa: ARG002
         n_threads: int,  # noqa: ARG002
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
         """The k neighbours of queries just as they came, with next to nothing around native code.
@@ -211,6 +212,7 @@ class Sketch(ABC):
         queries : any array; nothing was checked
         k : how many neighbours
         reach : how far to look
+        allowed : for each segment which rows may be found
         n_threads : how many threads look
 
         Returns
