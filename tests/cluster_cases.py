@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from densehash import disk
-from densehash.distributed import searching
+from densehash.distributed import by_shard
 from densehash.rows import local
 
 _PATIENCE = 60.0  # seconds until something that was started must be there
@@ -122,12 +122,12 @@ def die_when_encoding() -> None:
 
 def die_when_reranking() -> None:
     """In a worker: candidates are found, and others wait for it."""
-    vars(searching)["reranked"] = die
+    vars(by_shard)["reranked"] = die
 
 
 def die_when_asked() -> None:
     """In a worker: before a shard is looked at."""
-    vars(searching)["_candidates"] = die
+    vars(by_shard)["_candidates"] = die
 
 
 def die(*_: Any, **__: Any) -> Any:

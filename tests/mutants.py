@@ -37,6 +37,7 @@ TESTS = {
     "store.arrays": _STORE,
     "store.changing": _STORE,
     "store.folder": _STORE,
+    "store.lockfile": _STORE,
     "store.manifest": _STORE,
     "store.maps": _STORE,
     "store.reading": _STORE,

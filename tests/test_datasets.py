@@ -19,7 +19,7 @@ from file_servers import FileServer, http_server
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from densehash import cli, disk
+from densehash import cli, file_locks
 from densehash.datasets import builtin, catalog, download
 from densehash.datasets.catalog import PUBLISHED, Published, data_folders, fetch, find, load
 from densehash.datasets.files import write_vectors
@@ -35,7 +35,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(download, "_PAUSE", 0.0)
-    monkeypatch.setattr(disk, "_POLL", 0.01)
+    monkeypatch.setattr(file_locks, "_POLL", 0.01)
 
 
 # What is built in.

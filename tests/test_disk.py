@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from densehash import disk
+from densehash import disk, file_locks
 from densehash.errors import FileError
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes, links and signals of POSIX")
@@ -99,26 +99,26 @@ def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> Non
 
 
 def test_a_lock_is_waited_for_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_POLL", 0.01)
-    with disk.locked(tmp_path / "set"):
+    monkeypatch.setattr(file_locks, "_POLL", 0.01)
+    with file_locks.locked(tmp_path / "set"):
         for timeout in (0, 0.05):
             with (
                 pytest.raises(
                     FileError, match=f"another process writes: .*set.lock .* than {timeout} s"
                 ),
-                disk.locked(tmp_path / "set", timeout=timeout),
+                file_locks.locked(tmp_path / "set", timeout=timeout),
             ):
                 pass
-    with disk.locked(tmp_path / "set", timeout=0):
+    with file_locks.locked(tmp_path / "set", timeout=0):
         assert names(tmp_path) == ["set.lock"]
 
 
 def test_a_lock_comes_within_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_POLL", 0.01)
+    monkeypatch.setattr(file_locks, "_POLL", 0.01)
     held, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with disk.locked(tmp_path / "set", keep=True):
+        with file_locks.locked(tmp_path / "set", keep=True):
             held.set()
             over.wait(10)
 
@@ -126,7 +126,7 @@ def test_a_lock_comes_within_the_time(tmp_path: Path, monkeypatch: pytest.Monkey
     thread.start()
     held.wait(10)
     threading.Timer(0.05, over.set).start()
-    with disk.locked(tmp_path / "set", timeout=30, keep=True):
+    with file_locks.locked(tmp_path / "set", timeout=30, keep=True):
         assert over.is_set()
     thread.join()
     assert names(tmp_path) == ["set.lock"]
@@ -136,13 +136,13 @@ def test_a_lock_comes_within_the_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_lock_is_a_file_and_nothing_else(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (tmp_path / "link.lock").symlink_to(outside)
-    with pytest.raises(OSError), disk.locked(tmp_path / "link", timeout=0):  # noqa: PT011
+    with pytest.raises(OSError), file_locks.locked(tmp_path / "link", timeout=0):  # noqa: PT011
         pass
     assert not outside.exists()
     os.mkfifo(tmp_path / "pipe.lock")
     with (
         pytest.raises(FileError, match="pipe.lock is not a regular file"),
-        disk.locked(tmp_path / "pipe", timeout=0),
+        file_locks.locked(tmp_path / "pipe", timeout=0),
     ):
         pass
 
@@ -152,7 +152,7 @@ def test_a_lock_is_a_file_and_nothing_else(tmp_path: Path) -> None:
 def test_the_children_of_a_dead_process_hold_no_lock(tmp_path: Path) -> None:
     code = (
         "import os, sys, time, pathlib\n"
-        "from densehash.disk import locked\n"
+        "from densehash.file_locks import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n"
         "    child = os.fork()\n"
         "    if child:\n"
@@ -165,11 +165,11 @@ def test_the_children_of_a_dead_process_hold_no_lock(tmp_path: Path) -> None:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         try:
-            assert disk._take(tmp_path / "set.lock") is None
+            assert file_locks._take(tmp_path / "set.lock") is None
             process.kill()
             process.wait()
             os.kill(child, 0)  # it lives
-            with disk.locked(tmp_path / "set", timeout=5):
+            with file_locks.locked(tmp_path / "set", timeout=5):
                 pass
         finally:
             os.kill(child, 9)
@@ -177,7 +177,7 @@ def test_the_children_of_a_dead_process_hold_no_lock(tmp_path: Path) -> None:
 
 def test_waiting_ends_with_the_timeout_and_not_much_later(tmp_path: Path) -> None:
     begun = time.monotonic()
-    with disk.locked(tmp_path / "set"):
-        with pytest.raises(FileError), disk.locked(tmp_path / "set", timeout=0.2):
+    with file_locks.locked(tmp_path / "set"):
+        with pytest.raises(FileError), file_locks.locked(tmp_path / "set", timeout=0.2):
             pass
         assert time.monotonic() - begun >= 0.2

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 from file_servers import DATES, FileServer, ftp_server, http_server
 
-from densehash import disk
+from densehash import file_locks
 from densehash.datasets import connect, download
 from densehash.datasets.archive import unpack
 from densehash.datasets.download import UnavailableError, fetch
@@ -34,7 +34,7 @@ SHA256 = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "_PAUSE", 0.0)
-    monkeypatch.setattr(disk, "_POLL", 0.01)
+    monkeypatch.setattr(file_locks, "_POLL", 0.01)
     monkeypatch.setenv("no_proxy", "*")
 
 
@@ -379,7 +379,7 @@ def test_several_at_once_download_one_time(web: FileServer, target: Path) -> Non
 def test_a_dead_process_holds_no_lock(tmp_path: Path) -> None:
     code = (
         "import sys, time, pathlib\n"
-        "from densehash.disk import locked\n"
+        "from densehash.file_locks import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
@@ -389,11 +389,11 @@ def test_a_dead_process_holds_no_lock(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == b"held"
-        held = disk._take(tmp_path / "set.lock")
+        held = file_locks._take(tmp_path / "set.lock")
         process.kill()
     assert held is None
     assert (tmp_path / "set.lock").exists()
-    with disk.locked(tmp_path / "set"):
+    with file_locks.locked(tmp_path / "set"):
         pass
     assert names(tmp_path) == []
 
@@ -403,7 +403,7 @@ def test_locks_go_from_hand_to_hand(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            with disk.locked(tmp_path / "set"):
+            with file_locks.locked(tmp_path / "set"):
                 inside.append(1)
                 assert sum(inside) == 1
                 inside.append(-1)
@@ -422,14 +422,14 @@ def test_a_lock_that_was_removed_meanwhile_is_none(
 ) -> None:
     lock = tmp_path / "set.lock"
     monkeypatch.setattr("fcntl.flock", lambda *_: lock.unlink())
-    assert disk._take(lock) is None
+    assert file_locks._take(lock) is None
 
     def replace(*_: object) -> None:
         lock.rename(tmp_path / "old")
         lock.touch()
 
     monkeypatch.setattr("fcntl.flock", replace)
-    assert disk._take(lock) is None
+    assert file_locks._take(lock) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from densehash import DSH
-from densehash.datasets import arrow, hdf5, writing
+from densehash.datasets import hdf5, parquet, writing
 from densehash.datasets.files import FORMATS, SUFFIXES, WRITABLE, open_vectors, write_vectors
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.rows import Rows
@@ -543,13 +543,13 @@ def test_a_pass_decodes_every_row_group_once(
     X = make(300, 4, "float32")
     write_table(pa, tmp_path / "a.parquet", pa.table({"v": lists(pa, X, "fixed")}), 50)
     decoded: list[int] = []
-    column = arrow.ParquetRows._column
+    column = parquet.ParquetRows._column
 
-    def note(rows: arrow.ParquetRows, piece: int) -> list[Any]:
+    def note(rows: parquet.ParquetRows, piece: int) -> list[Any]:
         decoded.append(piece)
         return column(rows, piece)
 
-    monkeypatch.setattr(arrow.ParquetRows, "_column", note)
+    monkeypatch.setattr(parquet.ParquetRows, "_column", note)
     found = open_vectors(tmp_path / "a.parquet")
     assert decoded == []
     for start in range(0, 300, 20):

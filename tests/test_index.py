@@ -388,7 +388,7 @@ def test_threads_batches_and_types_of_queries_change_nothing(
                     assert same(found, whole)
             assert same(index.search(np.asfortranarray(asked), 6, **told), whole)
             with monkeypatch.context() as patch:
-                patch.setattr("densehash.index.answers._BATCH", 1)
+                patch.setattr("densehash.index.search._BATCH", 1)
                 assert same(index.search(asked, 6, **told), whole)
     ranges = index.search(asked, radius=2, rerank=None, n_threads=1)
     assert same(index.search(asked, radius=2, rerank=None, n_threads=8), ranges)

@@ -208,8 +208,8 @@ def test_many_queries_and_rows_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     index.add(rows(200))
     index.add(rows(90, seed=3), ids=range(1000, 1090))
     whole = index.search(rows(40, seed=5), 12)
-    monkeypatch.setattr("densehash.index.searching._COMPARED", 600)
-    monkeypatch.setattr("densehash.index.answers._BATCH", 1)
+    monkeypatch.setattr("densehash.index.candidates._COMPARED", 600)
+    monkeypatch.setattr("densehash.index.search._BATCH", 1)
     assert same(index.search(rows(40, seed=5), 12), whole)
     assert same(index.search(rows(40, seed=5), 12, n_threads=1), whole)
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
 from densehash.index import Hits, Index
-from densehash.index.question import Reach
-from densehash.index.sketches import Signs, signs
-from densehash.index.sketches.signs import _MANY
+from densehash.index.queries import Reach
+from densehash.index.sketches import Signs, sign_search
+from densehash.index.sketches.sign_search import _MANY
 from densehash.index.state import Settings
 
 N, D, K = 900, 16, 7
@@ -288,4 +288,4 @@ def test_numbers_of_rows_that_are_damaged_are_refused() -> None:
 
 def test_the_few_are_those_that_are_compared() -> None:
     """The limit that this file's shares are made for."""
-    assert 0.08 * N < signs._few_of(N) < 0.4 * N
+    assert 0.08 * N < sign_search.few_of(N) < 0.4 * N

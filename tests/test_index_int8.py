@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from densehash.errors import InputError
 from densehash.index import Hits, Index, placing
-from densehash.index.question import EVERYTHING
+from densehash.index.queries import EVERYTHING
 from densehash.index.scaling import scaled
 from densehash.index.state import state_from
 

@@ -213,7 +213,7 @@ def test_hits_travel_without_their_index() -> None:
 
 def test_hits_travel_where_nobody_can_read_the_payload(monkeypatch: pytest.MonkeyPatch) -> None:
     hits = indexed()[0].search(QUERIES, 3)
-    monkeypatch.setattr("densehash.index.answers.find_spec", lambda _: None)
+    monkeypatch.setattr("densehash.index.hits.find_spec", lambda _: None)
     again = pickle.loads(pickle.dumps(hits))
     assert again.ids.tolist() == hits.ids.tolist()
     assert again.to_dicts()[0][0].keys() == {"id", "distance"}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from densehash import _native
 from densehash.errors import FileError
 from densehash.index import Hits, Index, placing
-from densehash.index.question import EVERYTHING
+from densehash.index.queries import EVERYTHING
 from densehash.index.sketches import Signs
 from densehash.index.sketches.second import SecondDecoder, n_second_bits
 from densehash.index.state import content_of, state_from

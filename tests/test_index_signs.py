@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from densehash.errors import FileError, InputError
 from densehash.hashers import load_hasher
 from densehash.index import HashingNeighbors, Hits, Index, placing
-from densehash.index.question import Reach
-from densehash.index.sketches import Signs, signs
+from densehash.index.queries import Reach
+from densehash.index.sketches import Signs, sign_search
 from densehash.index.state import Settings
 from densehash.store import verify
 
@@ -436,7 +436,7 @@ def test_threads_and_batches_give_the_same(kind: str, monkeypatch: pytest.Monkey
     assert same(index.search(Q, 10, n_threads=3), expected)
     one_by_one = [index.search(query[np.newaxis], 10) for query in Q[:20]]
     assert [h.ids[0].tolist() for h in one_by_one] == expected.ids[:20].tolist()
-    monkeypatch.setattr("densehash.index.answers._BATCH", 1)
+    monkeypatch.setattr("densehash.index.search._BATCH", 1)
     assert same(index.search(Q, 10), expected)
 
 
@@ -909,10 +909,10 @@ def test_recall_of_large_files_is_measured_by_some_queries_at_a_time(
     X = np.random.default_rng(0).standard_normal((2500, 8), dtype=np.float32)
     told: dict[str, Any] = {"random_state": 0, "n_bits": 16}
     given_back: list[Any] = []
-    monkeypatch.setattr(signs, "give_back", given_back.append)
+    monkeypatch.setattr(sign_search, "give_back", given_back.append)
     small = Index.build(X, path=tmp_path / "small.dh", **told)
     assert not given_back
-    monkeypatch.setattr(signs, "_SMALL_MAPS", 1000)
+    monkeypatch.setattr(sign_search, "_SMALL_MAPS", 1000)
     large = Index.build(X, path=tmp_path / "large.dh", **told)
     assert len(given_back) > 100
     assert large._state.settings == small._state.settings

@@ -19,7 +19,7 @@ from densehash.index import Index
 from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Flat, Kind
 from densehash.index.ordering import Found, Ranked, first_of
-from densehash.index.question import Prepared, Question, Request
+from densehash.index.queries import Prepared, Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates, Codes, Column, Sketch
 from densehash.index.visits import Allowed, Groups, Visits

@@ -535,7 +535,7 @@ MEMORY_OF = textwrap.dedent("""
     import numpy as np
     from densehash.hashers import LSH
     from densehash.index import Index, placing
-    from densehash.rows import mapped
+    from densehash import mapped
 
     placing.PIECE_BYTES = 1 << 24
     mapped._MOST_HELD = 1 << 22

@@ -91,6 +91,29 @@ def test_ids_and_payloads_are_text() -> None:
     assert page.rows[1][5] == "2000"
 
 
+def test_hits_of_shards_are_the_same_tables(tmp_path: Any) -> None:
+    pytest.importorskip("distributed", reason="needs the extra dask")
+    from densehash.distributed import PartialHits, PartialRanges, ShardedIndex
+
+    index = Index.build(X, random_state=0)
+    shards = ShardedIndex.build(X, tmp_path / "x.dh", random_state=0)
+    for asked in ({"k": 3}, {"radius": 2.0}):
+        ours, theirs = (
+            Cells(one.search(X[:40], recall=1, **asked)._repr_html_()) for one in (shards, index)
+        )
+        assert ours.rows == theirs.rows
+        assert ours.caption == f"Partial{theirs.caption}"
+    one = Cells(shards.search(X[0], 3)._repr_html_())
+    assert (len(one.rows), one.caption) == (4, "PartialHits: 3 neighbours of one query")
+    hits = PartialHits(np.arange(3000).reshape(10, 300), np.zeros((10, 300)), (EVIL,))
+    ranges = PartialRanges(np.array([0, 3000]), np.arange(3000), np.zeros(3000), (EVIL,))
+    for found in (hits, ranges):
+        page = Cells(found._repr_html_())
+        assert (len(page.rows), "script" in page.tags) == (31, False)
+        assert f"without {EVIL}, the first 30 rows" in page.caption
+        assert len(repr(found)) < 1000
+
+
 def test_what_is_large_is_shown_in_part() -> None:
     index = Index.build(X, random_state=0)
     hits, ranges = index.search(X, k=10), index.search(X, radius=99.0)

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from row_cases import InChunks
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from densehash import parallel, progress
+from densehash import mapped, parallel, progress
 from densehash.errors import InputError
-from densehash.rows import Rows, mapped, numerics, tree_reduce
+from densehash.mapped import unmapped
+from densehash.rows import Rows, numerics, tree_reduce
 from densehash.rows import local as rows
-from densehash.rows.mapped import unmapped
+from densehash.store import Store
 
 
 @pytest.fixture
@@ -310,6 +311,33 @@ def test_changes_in_a_private_map_are_not_given_back(tmp_path: Path) -> None:
         Rows(view).for_each(lambda *_: None)
         assert unmapped(view) is view
     assert float(private.min()) == 1.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="/proc tells the memory in use")
+def test_pages_of_every_map_are_given_back(tmp_path: Path) -> None:
+    """Of files of users and of a store, of the whole array and of a part."""
+    X = np.ones((1 << 18, 16))
+    np.save(tmp_path / "a.npy", X)
+    Store.create(tmp_path / "a.dh", {"x": X})
+    stored = next((tmp_path / "a.dh").glob("*.npy"))
+
+    def held(path: Path) -> int:
+        """Kilobytes of a file that this process has in memory."""
+        parts = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(path))[1:]
+        return sum(int(part.partition("Rss:")[2].split()[0]) for part in parts)
+
+    for path, array in (
+        (tmp_path / "a.npy", np.load(tmp_path / "a.npy", mmap_mode="r")),
+        (stored, Store.open(tmp_path / "a.dh").content["x"]),
+    ):
+        for view in (array, array[5:], np.asarray(array)[::2]):
+            assert float(array.sum()) == X.size
+            assert held(path) > 30_000
+            mapped.give_back(view)
+            assert held(path) < 3000
+            assert isinstance(unmapped(view), mapped.MappedRows)
+    mapped.give_back(X)
+    assert float(X.sum()) == X.size
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc tells the memory in use")

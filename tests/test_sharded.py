@@ -35,7 +35,7 @@ from densehash.index.kinds import Grouped
 dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 
-from densehash.distributed import PartialHits, ShardedIndex, asking, doubles, shards  # noqa: E402
+from densehash.distributed import PartialHits, ShardedIndex, batches, doubles, shards  # noqa: E402
 from densehash.distributed.building import _written  # noqa: E402
 from densehash.rows.dask import Part  # noqa: E402
 from densehash.store.manifest import MANIFEST  # noqa: E402
@@ -66,7 +66,7 @@ def spread(X: NDArray[Any], chunks: tuple[int, ...]) -> Any:
 
 
 def build(
-    path: Path, kind: str = "flat", chunks: tuple[int, ...] = CHUNKS, **options: Any
+    path: Path, kind: Any = "flat", chunks: tuple[int, ...] = CHUNKS, **options: Any
 ) -> tuple[ShardedIndex, NDArray[Any], list[Any]]:
     """Shards with the hasher that all tests share, their rows, and their ids."""
     n = sum(chunks)
@@ -188,7 +188,7 @@ def test_batches_do_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     index, X, ids = build(path, "grouped")
     whole, Q = one_index(index, X, ids), rows(9, seed=4)
     expected = check(index, whole, Q, 5, probes=2)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)  # a query at a time
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)  # a query at a time
     assert check(index, whole, Q, 5, probes=2).ids.tolist() == expected.ids.tolist()
 
 
@@ -382,7 +382,7 @@ def test_bad_rows_are_named_and_nothing_is_left(path: Path) -> None:
     with pytest.raises(InputError, match="X is empty"):
         ShardedIndex.build(da.ones((0, 4)), path)
     with pytest.raises(InputError, match="metric must be"):
-        ShardedIndex.build(X, path, metric="l1")
+        ShardedIndex.build(X, path, metric="l1")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="n_groups is for the grouped kind"):
         ShardedIndex.build(X, path, kind="flat", n_groups=3)
     assert not path.exists()
@@ -583,14 +583,14 @@ def test_a_search_goes_on_where_a_shard_was_replaced(path: Path) -> None:
 def test_a_shard_that_changes_during_a_search(
     path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    from densehash.distributed import searching
+    from densehash.distributed import by_shard
 
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)  # a query at a time
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)  # a query at a time
     count = 0
     name = "_candidates" if when == "looked" else "up_to"
-    plain = getattr(searching, name)
+    plain = getattr(by_shard, name)
 
     def changing(*args: Any) -> Any:
         nonlocal count
@@ -602,7 +602,7 @@ def test_a_shard_that_changes_during_a_search(
                 ) else Index.open(path / shard).remove(ids[:2])
         return plain(*args)
 
-    monkeypatch.setattr(searching, name, changing)
+    monkeypatch.setattr(by_shard, name, changing)
     found = index.search(X[:5], 5)
     whole.update(ids[20:21], X[3:4])
     whole.remove(ids[:2])
@@ -612,11 +612,11 @@ def test_a_shard_that_changes_during_a_search(
 
 
 def test_a_shard_that_never_rests(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from densehash.distributed import searching
+    from densehash.distributed import by_shard
 
     index, X, _ = build(path, chunks=(10, 10))
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)
-    plain = searching._candidates
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)
+    plain = by_shard._candidates
 
     def changing(*args: Any) -> Any:
         shard = Index.open(path / index.shards[0])
@@ -629,7 +629,7 @@ def test_a_shard_that_never_rests(path: Path, monkeypatch: pytest.MonkeyPatch) -
         calls.append(0)
         return len(calls)
 
-    monkeypatch.setattr(searching, "_candidates", changing)
+    monkeypatch.setattr(by_shard, "_candidates", changing)
     with pytest.raises(FileError, match="change faster than they are searched"):
         index.search(X[:3])
 

@@ -26,7 +26,7 @@ pytest.importorskip("pyarrow.compute")
 dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 
-from densehash.distributed import ShardedIndex, asking, searching  # noqa: E402
+from densehash.distributed import ShardedIndex, batches, messages  # noqa: E402
 
 CHUNKS = (9, 0, 20, 1, 14)
 N = sum(CHUNKS)
@@ -57,7 +57,7 @@ def spread(rows: NDArray[Any] = X, chunks: tuple[int, ...] = CHUNKS) -> Any:
     return da.from_array(rows, chunks=(chunks, rows.shape[1]))
 
 
-def build(path: Path, sketch: str = "codes", **options: Any) -> ShardedIndex:
+def build(path: Path, sketch: Any = "codes", **options: Any) -> ShardedIndex:
     told: dict[str, Any] = {"payload": table(ROWS), "n_bits": 32, "random_state": 0}
     return ShardedIndex.build(spread(), path, sketch=sketch, **told | options)
 
@@ -251,7 +251,7 @@ def test_a_shard_that_never_rests_is_named(path: Path, monkeypatch: pytest.Monke
     name = index.shards[2]
 
     def stale(*_: Any) -> Any:
-        raise asking.Stale({name: searching.Look(name, None, "x", 1)})
+        raise batches.Stale({name: messages.Look(name, None, "x", 1)})
 
     monkeypatch.setattr("densehash.distributed.sharded.hits_in", stale)
     with pytest.raises(FileError, match=f"change faster than they are searched: {name}$"):

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from densehash.cli import commands  # noqa: F401  they add themselves to the app
 from densehash.cli.app import app
 from densehash.errors import FileError, InputError
-from densehash.index import Index, searching
+from densehash.index import Index, candidates
+from densehash.index.building import learnt
 from densehash.index.changes import with_rows
 from densehash.index.ids import check_ids
 from densehash.store import reading
@@ -28,8 +29,8 @@ from densehash.store import reading
 dask = pytest.importorskip("dask", reason="needs the extra dask")
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 
-from densehash.distributed import ShardedIndex, asking, shards, together  # noqa: E402
-from densehash.distributed.building import learnt  # noqa: E402
+from densehash.distributed import ShardedIndex, batches, by_worker, shards  # noqa: E402
+from densehash.distributed.building import most_groups  # noqa: E402
 from densehash.distributed.chunks import Chunks  # noqa: E402
 
 CHUNKS = (9, 0, 20, 1, 14)
@@ -129,6 +130,17 @@ def test_every_type_of_vectors(path: Path, dtype: Any) -> None:
 
 
 @every_kind
+def test_floats_in_whole_numbers_with_scales(path: Path, kind: str) -> None:
+    """The scales of rows are theirs: an index of its own of the same rows tells the answers."""
+    index, X, ids = build(path, kind, keep_vectors="int8")
+    whole = Index.build(X, ids=ids, keep_vectors="int8", random_state=0)
+    assert "vectors are kept with scales" in index.reason
+    assert Index.open(path / index.shards[0]).info()["vectors"] == "int8"
+    for asked in ({}, {"exclude_self": True}, {"radius": 7.0}):
+        check(index, whole, rows(5, seed=3), 6, recall=1, **asked)
+
+
+@every_kind
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_all_is_learnt_as_one_index_learns_it(path: Path, kind: str, metric: Any) -> None:
     index, X, ids = build(path, kind, metric=metric)
@@ -174,17 +186,14 @@ def test_a_group_has_rows_enough_in_each_shard(path: Path) -> None:
     for chunk, expected in ((2400, 98), (800, 50), (4, 2)):
         many = da.from_array(X, chunks=(chunk, X.shape[1]))
         state = learnt(
-            Chunks(many),
-            "int64",
-            hasher="auto",
-            n_bits=8,
-            kind="auto",
+            many,
+            X.dtype,
             metric="l2",
-            keep_vectors=True,
-            n_groups=None,
-            n_tables=None,
+            id_type="int64",
+            vector_type="float32",
+            n_bits=8,
             random_state=0,
-            verbose=0,
+            most_groups=most_groups(Chunks(many)),
         )
         assert state.kind.settings()["centers"].shape[0] == expected
 
@@ -221,20 +230,20 @@ def test_only_the_first_row_that_equals_the_query_is_left_out(path: Path) -> Non
 def test_batches_do_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)  # a query at a time
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)  # a query at a time
     check_all(index, whole, ids)
 
 
 def test_shards_are_searched_in_one_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, _ = build(path)
     counts = []
-    plain = searching.nearest
+    plain = candidates.nearest
 
     def counted(state: Any, *args: Any) -> Any:
         counts.append(state)
         return plain(state, *args)
 
-    monkeypatch.setattr(together, "nearest", counted)
+    monkeypatch.setattr(by_worker, "nearest", counted)
     index.search(X[:5])
     index.search(X[5:])
     assert [len(state.segments) for state in counts] == [4, 4]
@@ -295,8 +304,8 @@ def test_old_manifests_are_not_read_again(path: Path, monkeypatch: pytest.Monkey
 def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, X, ids = build(path)
     whole = one_index(index, X, ids)
-    monkeypatch.setattr(asking, "_MOST_SENT", 1)
-    count, plain = 0, searching.nearest
+    monkeypatch.setattr(batches, "_MOST_SENT", 1)
+    count, plain = 0, candidates.nearest
 
     def changing(*args: Any) -> Any:
         nonlocal count
@@ -306,7 +315,7 @@ def test_a_shard_that_changes_between_batches(path: Path, monkeypatch: pytest.Mo
                 Index.open(path / name).remove(ids[:1])
         return plain(*args)
 
-    monkeypatch.setattr(together, "nearest", changing)
+    monkeypatch.setattr(by_worker, "nearest", changing)
     found = index.search(X[:4], 3)
     whole.remove(ids[:1])
     assert found.ids.tolist() == whole.search(X[:4], 3).ids.tolist()
@@ -397,7 +406,7 @@ def test_workers(path: Path) -> None:
     with (
         dask.config.set(scheduler=None),
         distributed.Client(
-            processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None
+            processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ),
     ):
         check(index, whole, X[:9], 7)

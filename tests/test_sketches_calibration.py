@@ -9,7 +9,7 @@ import pytest
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.index.question import Reach
+from densehash.index.queries import Reach
 from densehash.index.sketches.calibration import calibrated
 from densehash.index.sketches.entries import Segment, SignModel, second_groups
 

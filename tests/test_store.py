@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from store_cases import assert_equal, entries, files_of, rows, signed, small
 
-from densehash import disk
+from densehash import disk, file_locks
 from densehash.errors import FileError, InputError
 from densehash.source import Source
 from densehash.store import Store, changing, verify
@@ -698,7 +698,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 
 
 def test_writers_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_POLL", 0.001)
+    monkeypatch.setattr(file_locks, "_POLL", 0.001)
     Store.create(tmp_path / "a", {"n": 0, "x": np.zeros(1, np.uint8)})
     errors: list[BaseException] = []
 
@@ -725,7 +725,7 @@ def test_writers_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_second_writer_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_POLL", 0.01)
+    monkeypatch.setattr(file_locks, "_POLL", 0.01)
     store = Store.create(tmp_path / "a", {"n": 0})
     other = Store.open(tmp_path / "a")
     with store.change() as change:

@@ -23,10 +23,10 @@ from index_cases import every_kind
 from index_cases import rows as vectors
 from store_cases import assert_equal, edit, entries, failing_looks, files_of, rows, small
 
-from densehash import disk
+from densehash import disk, file_locks
 from densehash.errors import FileError
 from densehash.index import Index
-from densehash.store import Store, changing, folder, lets_go, verify
+from densehash.store import Store, changing, folder, lets_go, lockfile, verify
 from densehash.store.manifest import MANIFEST
 
 NEW = {"n": 7, "x": rows(7)}
@@ -135,7 +135,7 @@ def test_an_index_that_has_lost_its_manifest_is_not_swept(tmp_path: Path) -> Non
 
 def test_a_first_writer_that_was_killed_leaves_what_the_next_one_removes(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    nothing = mock.patch.object(changing, "_remove")  # as if it was killed
+    nothing = mock.patch.object(changing, "remove_files")  # as if it was killed
     with suppress(KeyboardInterrupt), nothing, Store.creating(path) as change:
         change.stage(rows(9), "x")
         raise KeyboardInterrupt
@@ -241,14 +241,14 @@ def test_what_is_published_is_reported_as_published(
 
     build_index("flat", vectors(20), None, metric="l2").save(tmp_path / "a")
     index = Index.open(tmp_path / "a")
-    monkeypatch.setattr(disk, "FileIO", Failing)
+    monkeypatch.setattr(file_locks, "FileIO", Failing)
     index.add(vectors(3, seed=1))
     assert len(index) == len(Index.open(tmp_path / "a")) == 23
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
 
-LINES = {module.__file__ for module in (disk, changing, folder)} | {
+LINES = {module.__file__ for module in (disk, file_locks, changing, lockfile, folder)} | {
     contextmanager.__code__.co_filename
 }
 

@@ -22,9 +22,9 @@ import pytest
 from soak import SOAK
 from store_cases import assert_equal, entries, files_of, rows, small
 
-from densehash import disk
+from densehash import disk, file_locks
 from densehash.errors import FileError
-from densehash.store import Change, Store, arrays, changing, folder, reading, verify
+from densehash.store import Change, Store, arrays, changing, folder, lockfile, reading, verify
 from densehash.store.arrays import open_array
 from densehash.store.manifest import MANIFEST
 
@@ -244,7 +244,7 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
         nonlocal left
         code = frame.f_code
         # Only those that change something: there are many lines in the others.
-        if code.co_filename != disk.__file__ and code.co_name not in TRACED:
+        if code.co_filename not in LOWEST and code.co_name not in TRACED:
             return None
         if event == "line" and code.co_filename in FILES:
             left -= 1
@@ -286,10 +286,11 @@ def test_ctrl_c_at_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert at > 100
 
 
-FILES = {module.__file__ for module in (disk, folder, changing, arrays)}
+LOWEST = {disk.__file__, file_locks.__file__}
+FILES = {module.__file__ for module in (disk, file_locks, folder, changing, lockfile, arrays)}
 TRACED = {
     *("change", "create", "creating", "stage", "publish", "_end", "write_array", "lock"),
-    *("making", "_make_folder", "_mark_new", "settle", "sweep", "_remove", "take", "leave"),
+    *("making", "_make_folder", "_mark_new", "settle", "sweep", "remove_files", "take", "leave"),
 }
 
 

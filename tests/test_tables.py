@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from densehash import LSH, load_hasher
 from densehash.cli import main
-from densehash.datasets import arrow, column_names, open_vectors, read_columns, tables
+from densehash.datasets import column_names, columnar, open_vectors, read_columns, tables
 from densehash.errors import FileError, InputError, MissingExtraError
 from densehash.index import Index
 
@@ -658,7 +658,9 @@ def test_columns_and_codes_of_different_lengths(tmp_path: Path) -> None:
     codes = np.zeros((3, 2), np.uint8)
     for blocks in ([["a", "b"]], [["a"], ["b", "c", "d"]], [["a", "b", "c"], ["d"]], []):
         with pytest.raises(FileError, match="there are 3 codes, but"):
-            arrow.write_codes(tmp_path / "a.parquet", codes, iter([{"t": one} for one in blocks]))
+            columnar.write_codes(
+                tmp_path / "a.parquet", codes, iter([{"t": one} for one in blocks])
+            )
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ from densehash.errors import InputError
 from densehash.index.kinds import KINDS
 from densehash.index.segment import VECTOR_TYPES
 from densehash.index.sketches import SKETCHES
-from densehash.truth import METRICS
+from densehash.truth import METRICS, nearest
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -61,6 +61,8 @@ def test_other_words_are_refused_before_and_when_it_runs() -> None:
         index.tune(X, metric="euclidian")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="mode"):
         index.neighbors_graph(2, mode="weights")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="metric"):
+        nearest(X, X, k=1, metric="euclidian")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="metric"):
         HashingNeighbors(metric="ip").fit(X)  # type: ignore[arg-type]
 

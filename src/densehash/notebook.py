@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["curve", "table"]
+__all__ = ["curve", "facts", "table"]
 
 _LONGEST = 80  # signs of a cell
 _WIDTH, _HEIGHT = 420, 240
@@ -34,6 +34,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str 
     head = f"<thead><tr>{names}</tr></thead>" if names else ""
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table>{above}{head}<tbody>{lines}</tbody></table>"
+
+
+def facts(about: Mapping[str, Any], *, caption: str = "") -> str:
+    """A table of names and values, as ``info()`` of an index returns; None is left out.
+
+    Examples
+    --------
+    >>> facts({"bytes_on_disk": 4096, "path": None})
+    '<table><tbody><tr><td>bytes on disk</td><td>4,096</td></tr></tbody></table>'
+    """
+    rows = [
+        (name.replace("_", " "), _in_words(value))
+        for name, value in about.items()
+        if value is not None
+    ]
+    return table([], rows, caption=caption)
 
 
 def curve(
@@ -92,6 +108,16 @@ def curve(
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-size="12" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>"
     )
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _cell(value: Any) -> str:

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from densehash.checks import VectorsLike, check_choice, check_integer, check_vectors
 from densehash.choices import MetricName
 from densehash.errors import InputError
+from densehash.mapped import unmapped
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
-from densehash.rows.mapped import unmapped
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
 from densehash.tensors import as_tensor, common_device, memory_named
@@ -61,7 +61,7 @@ def nearest(
     *,
     fraction: float | None = None,
     k: int | None = None,
-    metric: str = "l2",
+    metric: MetricName = "l2",
     ordered: bool = False,
     verbose: bool = False,
 ) -> NDArray[np.int64]:
@@ -122,7 +122,7 @@ def nearest(
 
 @memory_named()
 def _nearest_on_gpu(
-    queries: Any, X: Any, m: int, metric: str, *, ordered: bool, verbose: bool
+    queries: Any, X: Any, m: int, metric: MetricName, *, ordered: bool, verbose: bool
 ) -> Any:
     """The same of tensors on a GPU, which leaves to the host what float64 does not tell apart."""
     from densehash.gpu import truth as on_gpu  # noqa: PLC0415  imports torch

@@ -111,7 +111,7 @@ def _build(
     from densehash import distributed
     from densehash.cli.places import check_folder_place
     from densehash.datasets import open_vectors
-    from densehash.datasets.arrow import read_table
+    from densehash.datasets.beside import read_table
     from densehash.index import Index
     from densehash.store.manifest import INDEX, SHARDS
 

@@ -206,7 +206,7 @@ def _payload_of(
     ids: str | None = None,
 ) -> Any:
     """What the index keeps of the columns of a file; None where it keeps nothing."""
-    from densehash.datasets.arrow import read_table
+    from densehash.datasets.beside import read_table
 
     about = index.info()
     if said is not None:

@@ -70,7 +70,7 @@ def _encode(
     from densehash.cli.encoding import Codes, beside, check_out, open_hasher, write_codes
     from densehash.datasets import open_vectors
     from densehash.disk import check_room
-    from densehash.index.building import as_hashed
+    from densehash.index.encoding import as_hashed
 
     check_out(out, vectors, alone=ids is None and keep is None)
     learnt, metric = open_hasher(hasher)

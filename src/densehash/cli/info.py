@@ -73,7 +73,7 @@ def describe(opened: Index | ShardedIndex | Hasher) -> dict[str, Any]:
     if not hasattr(opened, "info"):  # its class would bring scikit-learn
         return _describe_hasher(cast("Hasher", opened))
     opened = cast("Index | ShardedIndex", opened)
-    about = {**opened.info(), "format_version": _version_of(opened)}
+    about = opened.info()
     if isinstance(opened, Index):
         whole = about["bytes_without_vectors"] + about["bytes_of_vectors"]
         about["bytes_a_row_with_vectors"] = whole / max(about["rows"], 1)
@@ -90,11 +90,6 @@ def _describe_hasher(hasher: Hasher) -> dict[str, Any]:
         "parameters": {name: repr(value) for name, value in hasher.get_params().items()},
         "format_version": VERSIONS[HASHER][-1],  # no other one is opened
     }
-
-
-def _version_of(opened: Index | ShardedIndex) -> int | None:
-    """Of the format of its folder."""
-    return None if opened._store is None else opened._store.version
 
 
 def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:

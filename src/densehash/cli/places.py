@@ -7,7 +7,7 @@ from pathlib import Path
 from densehash.disk import is_there, writing
 from densehash.errors import FileError
 from densehash.store import Store
-from densehash.store.changing import check_ours
+from densehash.store.lockfile import check_ours
 from densehash.store.manifest import FORMS
 from densehash.store.reading import find_manifest
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from densehash.datasets import builtin
 from densehash.datasets.files import SUFFIXES, open_vectors
 from densehash.datasets.reading import Vectors
-from densehash.disk import check_room, is_there, locked, writing
+from densehash.disk import check_room, is_there, writing
 from densehash.errors import FileError, InputError
+from densehash.file_locks import locked
 from densehash.source import Source
 
 __all__ = [

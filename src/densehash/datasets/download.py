@@ -24,8 +24,9 @@ from densehash.datasets.connect import (
     check_url,
     connect,
 )
-from densehash.disk import check_room, is_there, locked, sync_folder, writing
+from densehash.disk import check_room, is_there, sync_folder, writing
 from densehash.errors import FileError, InputError
+from densehash.file_locks import locked
 from densehash.progress import bar
 
 __all__ = ["UnavailableError", "fetch"]

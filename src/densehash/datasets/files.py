@@ -13,30 +13,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from densehash.checks import VectorsLike, check_vectors
-from densehash.datasets.arrow import (
-    arrow_blocks,
-    arrow_names,
-    n_parquet_rows,
-    open_arrow,
-    open_parquet,
-    parquet_blocks,
-    parquet_files,
-    parquet_names,
-    write_arrow,
-    write_codes,
-    write_parquet,
-)
+from densehash.datasets.arrow import arrow_blocks, arrow_names, open_arrow
 from densehash.datasets.bins import open_bins, write_bins
+from densehash.datasets.columnar import write_arrow, write_codes, write_parquet
 from densehash.datasets.delimited import delimited_blocks, delimited_names, open_delimited
 from densehash.datasets.hdf5 import open_hdf5, write_hdf5
 from densehash.datasets.joined import JoinedRows
 from densehash.datasets.jsonl import jsonl_blocks, jsonl_names, open_jsonl
 from densehash.datasets.mat import open_mat, write_mat
 from densehash.datasets.npy import open_npy, open_npz, write_npy, write_npz
+from densehash.datasets.parquet import (
+    n_parquet_rows,
+    open_parquet,
+    parquet_blocks,
+    parquet_files,
+    parquet_names,
+)
 from densehash.datasets.reading import Vectors, reason
 from densehash.datasets.vecs import open_vecs, write_vecs
 from densehash.errors import DensehashError, FileError, InputError
-from densehash.rows.mapped import unmapped
+from densehash.mapped import unmapped
 
 __all__ = [
     "FORMATS",

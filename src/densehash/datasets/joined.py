@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from densehash.datasets.reading import Vectors, in_words
 from densehash.errors import FileError, InputError
-from densehash.rows.mapped import unmapped
+from densehash.mapped import unmapped
 from densehash.source import LockedRows
 
 __all__ = ["JoinedRows"]

@@ -13,7 +13,8 @@ from densehash.errors import MissingExtraError
 if TYPE_CHECKING:
     from densehash.distributed.cluster import connect, local_cluster
     from densehash.distributed.files import open_dask
-    from densehash.distributed.sharded import PartialHits, PartialRanges, ShardedIndex
+    from densehash.distributed.hits import PartialHits, PartialRanges
+    from densehash.distributed.sharded import ShardedIndex
 
 __all__ = [
     "PartialHits",
@@ -25,8 +26,8 @@ __all__ = [
 ]
 
 _WHERE = {
-    "PartialHits": "sharded",
-    "PartialRanges": "sharded",
+    "PartialHits": "hits",
+    "PartialRanges": "hits",
     "ShardedIndex": "sharded",
     "connect": "cluster",
     "local_cluster": "cluster",

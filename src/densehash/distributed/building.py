@@ -1,20 +1,17 @@
-"""Shards of an index: what they have in common is learnt once, and workers write them."""
+"""Shards of an index, which workers write."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
-import numpy as np
 from dask.delayed import delayed
-from numpy.random import RandomState
 
-from densehash.checks import check_choice, check_threads
+from densehash.checks import check_threads
 from densehash.disk import is_there, writing
 from densehash.distributed.chunks import Chunks, IdChunks, PayloadChunks, as_ids, as_payload
 from densehash.distributed.doubles import double_id
@@ -28,68 +25,23 @@ from densehash.distributed.shards import (
     seen,
 )
 from densehash.errors import FileError, InputError
-from densehash.hashers import Hasher
 from densehash.index import Index
-from densehash.index.building import empty_state, kept_type
 from densehash.index.changes import check_new, with_rows
-from densehash.index.ids import IdType, type_of
+from densehash.index.ids import type_of
+from densehash.index.index import index_state
 from densehash.index.state import State
-from densehash.rows import Floats, Rows, rows_of
+from densehash.rows import Floats, Rows
 from densehash.rows.dask import Part, compute
-from densehash.truth import METRICS
 
-__all__ = ["copy_shard", "learnt", "write_shards"]
+__all__ = ["copy_shard", "most_groups", "write_shards"]
 
 # Of signs, rows of a group in each shard, about: a search reads 32 entries at a time, two of a row.
 _ROWS_A_GROUP = 16
 
 
-def learnt(
-    chunks: Chunks,
-    id_type: IdType,
-    *,
-    sketch: str = "auto",
-    hasher: str | Hasher,
-    n_bits: int | None,
-    kind: str,
-    metric: str,
-    keep_vectors: bool | str,
-    n_groups: int | None,
-    n_tables: int | None,
-    random_state: int | RandomState | None,
-    verbose: int,
-    groups_a_row: int | None = None,
-) -> State:
-    """What all shards have in common: an index of no rows.
-
-    Examples
-    --------
-    >>> nothing = dict.fromkeys(("n_bits", "n_groups", "n_tables", "random_state"))
-    >>> state = learnt(
-    ...     Chunks(np.eye(8)), "int64", hasher="lsh", kind="flat", metric="l2",
-    ...     keep_vectors=True, verbose=0, **{**nothing, "n_bits": 8},
-    ... )
-    >>> state.hasher.n_bits_, state.vector_type
-    (8, 'float32')
-    """
-    check_choice(metric, "metric", METRICS)
-    vector_type = kept_type(np.empty((0, 0), chunks.dtype), keep_vectors)
-    return empty_state(
-        chunks.hashed(metric),
-        partial(rows_of, verbose=verbose > 0),
-        sketch=sketch,
-        hasher=hasher,
-        n_bits=n_bits,
-        kind=kind,
-        options={"n_groups": n_groups, "n_tables": n_tables},
-        metric=metric,
-        id_type=id_type,
-        vector_type=vector_type,
-        random_state=random_state,
-        verbose=verbose,
-        most_groups=chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP,
-        groups_a_row=groups_a_row,
-    )
+def most_groups(chunks: Chunks) -> int:
+    """Groups that shards of some chunks may share, so that each has rows enough of a group."""
+    return chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP
 
 
 def write_shards(
@@ -120,20 +72,6 @@ def write_shards(
     ------
     InputError : if rows or ids are not what they should be
     FileError : if a shard cannot be written
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> from tempfile import TemporaryDirectory
-    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
-    >>> chunks = Chunks(np.ones((5, 8)))
-    >>> with TemporaryDirectory() as folder:
-    ...     home = Home(Path(folder), marks_of(state))
-    ...     ids, payload = IdChunks(None, chunks), PayloadChunks(None, chunks)
-    ...     empty = replace(state, segments=())
-    ...     new = write_shards(home, empty, chunks, ids, payload, old=[], verbose=0)
-    >>> [one.n_rows for one in new]
-    [5]
     """
     _check_none_lost(old)
     empty = delayed(state, pure=False, traverse=False)
@@ -156,16 +94,6 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
     home : where the shard goes
     source : the folder of the index
     old : as in :func:`write_shards`
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
-    >>> with TemporaryDirectory() as folder:
-    ...     index.save(Path(folder, "a.dh"))
-    ...     home = Home(Path(folder), marks_of(index._state))
-    ...     copy_shard(home, Path(folder, "a.dh"), old=[])[0].n_rows
-    8
     """
     _check_none_lost(old)
     new: list[Seen] = compute([delayed(_copied, pure=False)(home, new_name(), source)])
@@ -197,7 +125,7 @@ def _written(
 def _copied(home: Home, name: str, source: Path) -> Seen:
     if not _is_there(home, name):
         index = Index.open(source)
-        check_same(source, marks_of(index._state), home.marks)
+        check_same(source, marks_of(index_state(index)), home.marks)
         index.verify()  # damage is found, not written anew
         place_shard(home, name, index)
     return _must_see(home, name)

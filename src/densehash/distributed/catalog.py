@@ -15,7 +15,7 @@ from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, marks_of
 from densehash.errors import FileError, InputError
 from densehash.index.state import State, state_from
 from densehash.store import Change, Store
-from densehash.store.changing import TIMEOUT, lock, never_published
+from densehash.store.lockfile import TIMEOUT, lock, never_published
 from densehash.store.manifest import SHARDS
 
 __all__ = ["Catalog", "Whole", "catalog_of", "clear_unfinished", "content_with", "sweep"]
@@ -44,14 +44,7 @@ class Whole(State):
 
     @classmethod
     def of(cls, state: State, n_rows: int) -> Whole:
-        """A state of so many rows.
-
-        Examples
-        --------
-        >>> from densehash.index import Index
-        >>> Whole.of(Index.build([[0.0], [1.0]], n_bits=8)._state, 1000).n_live
-        1000
-        """
+        """A state of so many rows."""
         return cls(**{one.name: getattr(state, one.name) for one in fields(State)}, n_rows=n_rows)
 
     @property
@@ -82,16 +75,7 @@ def content_with(common: Mapping[str, Any], shards: Iterable[Seen]) -> dict[str,
 
 
 def catalog_of(folder: Path, content: Mapping[str, Any]) -> Catalog:
-    """What a manifest says; what does not fit together is an error.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.state import content_of
-    >>> common = content_of(Index.build([[0.0], [1.0]], n_bits=8)._state)
-    >>> catalog_of(Path("a.dh"), content_with(common, [])).rows
-    {}
-    """
+    """What a manifest says; what does not fit together is an error."""
     try:
         state = state_from({**content, "segments": []})
         rows: dict[str, int] = {}

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_vectors
 from densehash.errors import InputError
-from densehash.index.building import as_hashed
 from densehash.index.columns import NUMBERS, Columns
+from densehash.index.encoding import as_hashed
 from densehash.index.given import kinds_of, nulls_only, payload_rows
 from densehash.index.ids import IdType, check_ids, type_of
 from densehash.index.lengths import unit
 from densehash.index.payload import PayloadRows
+from densehash.mapped import unmapped
 from densehash.rows import is_dask
 from densehash.rows.dask import DaskRows, Part, compute
-from densehash.rows.mapped import unmapped
 from densehash.source import Source
 
 __all__ = ["Chunks", "IdChunks", "PayloadChunks", "as_ids", "as_payload"]

@@ -9,13 +9,13 @@ import numpy as np
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import at_worker, shards_of_workers
 from densehash.distributed.shards import Home, open_shard, together
+from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError, InputError
-from densehash.index.answers import kept_ids
 from densehash.index.changes import locate
 from densehash.index.columns import Columns, arrow, schema_of
 from densehash.index.fetching import payload_of
+from densehash.index.hits import kept_ids
 from densehash.index.ids import shown
 from densehash.rows.dask import compute
 
@@ -77,20 +77,6 @@ def payload_in(
     columns : of their payload
     ids : int64 or bytes array (m,), as they are kept; one that is in no shard is an error
     missing : bool (m,), ids that stand for no row, whose columns are null
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from densehash.distributed.shards import marks_of, place_shard
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
-    >>> with TemporaryDirectory() as folder:
-    ...     home = Home(Path(folder), marks_of(index._state))
-    ...     place_shard(home, "shard-0123456789abcdef", index)
-    ...     names, columns = ["shard-0123456789abcdef"], index._state.payload
-    ...     payload_in(home, names, columns, np.array([3, 1])).to_pydict()
-    {'year': [2003, 2001]}
     """
     pa = arrow()
     if missing is None:

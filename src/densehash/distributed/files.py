@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_integer
 from densehash.datasets import open_vectors
-from densehash.rows.mapped import unmapped
+from densehash.mapped import unmapped
 from densehash.source import Source
 
 __all__ = ["open_dask"]

@@ -12,12 +12,12 @@ from dask.delayed import delayed
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import Asked
+from densehash.distributed.messages import Asked
 from densehash.distributed.shards import Home, Seen, open_shard, together
-from densehash.index.building import as_hashed
+from densehash.index.arguments import USUAL_K, question_of
+from densehash.index.candidates import exactly
+from densehash.index.encoding import as_hashed
 from densehash.index.measuring import rows_that_ask, settings_for, with_too_few
-from densehash.index.requests import USUAL_K, question_of
-from densehash.index.searching import exactly
 from densehash.index.state import State
 from densehash.rows.dask import compute
 from densehash.truth import nearest
@@ -39,20 +39,14 @@ def measured(
     state : what they have in common
     shards : all of them, just written
     random_state : draws the rows that ask
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8, sketch="codes")._state
-    >>> measured(Home(Path("no-such-folder"), {}), state, [], 0) is state  # not of codes
-    True
     """
     if not state.sketch.estimates:
         return state
-    if state.vector_type is None:
-        reason = f"{state.reason}; no vectors are kept, so recall is not measured"
-        return replace(state, reason=f"{reason}, and every estimate is looked at")
+    if not state.is_exact:
+        why, how = "no vectors are kept", "every estimate is looked at"
+        if state.vector_type is not None:  # what they were is known to the chunks alone
+            why, how = "vectors are kept with scales", "every row is compared"
+        return replace(state, reason=f"{state.reason}; {why}, so recall is not measured, and {how}")
     rows = {one.name: one.n_rows for one in shards}
     numbers = rows_that_ask(sum(rows.values()), random_state)
     if len(numbers) == 0:

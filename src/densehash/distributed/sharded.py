@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
 from dask.delayed import delayed
 from numpy.random import RandomState
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from densehash.checks import as_array
+from densehash.choices import KindName, MetricName, Rerank, SketchName, VectorType
 from densehash.columns import column_of, parts_of_frame
-from densehash.distributed.asking import Stale, found_together, hits_in
-from densehash.distributed.building import copy_shard, learnt, write_shards
+from densehash.distributed.arguments import Told, check_search
+from densehash.distributed.batches import Stale, found_together, hits_in
+from densehash.distributed.building import copy_shard, most_groups, write_shards
 from densehash.distributed.catalog import (
     Catalog,
     Whole,
@@ -28,93 +27,40 @@ from densehash.distributed.catalog import (
 from densehash.distributed.chunks import Chunks, IdChunks, PayloadChunks
 from densehash.distributed.doubles import double_id
 from densehash.distributed.fetching import PayloadOfShards, payload_in
+from densehash.distributed.hits import PartialHits, PartialRanges
 from densehash.distributed.measuring import measured
-from densehash.distributed.searching import Search, n_workers
-from densehash.distributed.shards import Home, Seen, marks_of, open_shard, seen, together
+from densehash.distributed.shards import (
+    Home,
+    Seen,
+    marks_of,
+    open_shard,
+    seen,
+    together,
+    wrong_with,
+)
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
-from densehash.index.answers import Fetch, FoundRows, Hits, Ranges, no_hits
-from densehash.index.fetching import no_payload
-from densehash.index.filters import AnyFilter, check_of_columns, is_of_columns
-from densehash.index.given import check_given
-from densehash.index.ids import check_ids, public_ids, type_of
-from densehash.index.requests import (
-    as_queries,
-    check_k,
-    check_own,
+from densehash.index.arguments import (
     check_own_type,
-    check_radius,
-    check_rerank,
-    n_candidates,
-    question_of,
-    reach_of,
 )
+from densehash.index.building import kept_type, learnt
+from densehash.index.fetching import no_payload
+from densehash.index.filters import AnyFilter
+from densehash.index.given import check_given
+from densehash.index.hits import Hits, Ranges
 from densehash.index.state import CHECKED, State, content_of
 from densehash.rows.dask import compute
 from densehash.source import Source
 from densehash.store import Store, lets_go
-from densehash.store import verify as verify_folder
 from densehash.store.manifest import SHARDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-__all__ = ["PartialHits", "PartialRanges", "ShardedIndex"]
+__all__ = ["ShardedIndex", "whole_of"]
 
 _TRIES = 10  # of a search, while shards change
-
-
-class _PartialHits(NamedTuple):
-    ids: NDArray[Any]
-    distances: NDArray[Any]
-    missing: tuple[str, ...]
-
-
-class PartialHits(_PartialHits, FoundRows):
-    """The neighbours of q queries, nearest first; equally near ones by id.
-
-    Attributes
-    ----------
-    ids, distances : (q, k), as in :class:`densehash.index.Hits`
-    missing : names of shards that could not be read, and whose rows were not searched; none,
-        unless the search allowed for it
-    payload : as in :class:`densehash.index.Hits`, with ``to_arrow``, ``to_pandas`` and
-        ``to_dicts``; read from the shards, as they are when it is asked for
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> PartialHits(np.array([[3]]), np.array([[0.5]]), ()).missing
-    ()
-    """
-
-    searched: PayloadOfShards | None = None  # where there is a payload
-
-    @property
-    def _fetch(self) -> Fetch | None:
-        return None if self.searched is None else self.searched.of
-
-
-class PartialRanges(NamedTuple):
-    """All neighbours of q queries within a radius, nearest first; equally near ones by id.
-
-    Attributes
-    ----------
-    limits, ids, distances : as in :class:`densehash.index.Ranges`
-    missing : as in :class:`PartialHits`
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> PartialRanges(np.array([0, 1]), np.array([3]), np.array([0.5]), ()).missing
-    ()
-    """
-
-    limits: NDArray[np.int64]
-    ids: NDArray[Any]
-    distances: NDArray[Any]
-    missing: tuple[str, ...]
 
 
 class ShardedIndex:
@@ -160,12 +106,12 @@ class ShardedIndex:
         ids: Any = None,
         column: str | None = None,
         payload: Any = None,
-        sketch: str = "auto",
+        sketch: SketchName = "auto",
         hasher: str | Hasher = "auto",
         n_bits: int | None = None,
-        kind: str = "auto",
-        metric: str = "l2",
-        keep_vectors: bool | str = True,
+        kind: KindName = "auto",
+        metric: MetricName = "l2",
+        keep_vectors: bool | VectorType = True,
         n_groups: int | None = None,
         groups_a_row: int | None = None,
         n_tables: int | None = None,
@@ -191,9 +137,10 @@ class ShardedIndex:
         sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, groups_a_row, n_tables, \
 random_state : as in :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers;
             groups and the decoder of signs from a sample. Of signs, recall is measured once all
-            shards are written, where vectors are kept: some rows ask for their neighbours in all
-            shards. The tables of the multi kind suit the rows of each shard, where ``n_tables`` is
-            not given: the answers of searches with ``probes`` depend on them.
+            shards are written: some rows ask for their neighbours in all shards. It is not where no
+            vectors are kept, or floats as "int8": then everything is looked at. The tables of the
+            multi kind suit the rows of each shard, where ``n_tables`` is not given: the answers of
+            searches with ``probes`` depend on them.
         verbose : 1 shows Dask's bars
 
         Raises
@@ -218,21 +165,23 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         clear_unfinished(folder)
         with Store.creating(folder, form=SHARDS) as change:
             state = learnt(
-                chunks,
-                names.id_type,
+                chunks.hashed(metric),
+                chunks.dtype,
+                metric=metric,
+                id_type=names.id_type,
+                vector_type=kept_type(chunks.dtype, keep_vectors),
+                payload=beside.columns,
                 sketch=sketch,
                 hasher=hasher,
                 n_bits=n_bits,
                 kind=kind,
-                metric=metric,
-                keep_vectors=keep_vectors,
                 n_groups=n_groups,
                 groups_a_row=groups_a_row,
                 n_tables=n_tables,
                 random_state=random_state,
-                verbose=verbose,
+                most_groups=most_groups(chunks),
+                verbose=verbose > 0,
             )
-            state = replace(state, payload=beside.columns)
             home = Home(folder, marks_of(state))
             try:
                 new = write_shards(home, state, chunks, names, beside, old=[], verbose=verbose)
@@ -290,7 +239,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         except FileError as error:
             wrong.append(str(error))
         home, names = self._catalog.home, list(self._catalog.rows)
-        check = delayed(_wrong_with, pure=False)
+        check = delayed(wrong_with, pure=False)
         found = compute([check(home, name) for name in names], verbose=verbose > 0)
         wrong += [one for one in found if one is not None]
         double = double_id(home, [one for one in self._look() if one.lost is None])
@@ -382,6 +331,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
             ],
             "bytes_on_disk": self._store.n_bytes + sum(one.n_bytes for one in shards),
             "generation": self._store.generation,
+            "format_version": self._store.version,
         }
 
     # --- changed ------------------------------------------------------------------------------
@@ -462,8 +412,8 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         *,
         radius: None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -479,8 +429,8 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         *,
         radius: float | None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -496,8 +446,8 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         *,
         radius: float,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -512,8 +462,8 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         *,
         radius: float | None = None,
         candidates: int | None = None,
-        rerank: str | None = "auto",
-        metric: str | None = None,
+        rerank: Rerank | None = "auto",
+        metric: MetricName | None = None,
         filter: AnyFilter | None = None,  # noqa: A002
         exclude_self: bool | ArrayLike = False,
         recall: float | None = None,
@@ -560,83 +510,26 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         PartialHits(ids=array([[2, 1]]), distances=array([[2.828427, 5.656854]], dtype=float32), \
 missing=())
         """
-        state = self._catalog.state
         if column is not None:
             Q = column_of(Q, column)
-        rows_asked, is_one = as_queries(Q)
-        question = question_of(state, rows_asked, metric=metric, probes=probes)
-        how, wanted = check_rerank(rerank, state), check_k(k)
-        limit = None if radius is None else check_radius(radius, how, state)
-        own = check_own(exclude_self, len(question), state)
-        chosen = self._check_filter(filter)
-        ranges = limit is not None and k is None
-        search = Search(
-            self._catalog.home,
-            wanted,
-            0,
-            how,
-            chosen,
-            distance_type=state.sketch.distance_type,
-            reach=reach_of(state, recall, probes),
-            radius=limit,
-        )
-        # Codes of several workers are cut to the best candidates of all before they are re-ranked.
-        one_by_one = state.sketch.counts and limit is None and own is False
-        if state.sketch.counts and not one_by_one and n_workers() > 1:
-            raise InputError(
-                "radius and exclude_self of codes are not for the workers of a cluster: search "
-                "without a Client, or build the index with sketch='signs'"
+        while True:
+            told = check_search(
+                self._catalog,
+                Q,
+                k,
+                radius=radius,
+                candidates=candidates,
+                rerank=rerank,
+                metric=metric,
+                filter=filter,
+                exclude_self=exclude_self,
+                recall=recall,
+                probes=probes,
             )
-        gone: dict[str, str] = {}
-        changing: list[str] = []
-        for _ in range(_TRIES):
-            rows = {name: n for name, n in self._rows.items() if name not in gone}
-            n = n_candidates(candidates, wanted, how, Whole.of(state, sum(rows.values())))
-            told = search._replace(n_candidates=n)
-            hits: Hits | Ranges
-            try:
-                if not rows:
-                    hits = _nothing(state, len(question), wanted, how, ranges=ranges)
-                elif one_by_one:
-                    hits = hits_in(told, state, question, rows)
-                else:
-                    hits = found_together(told, state, question, rows, own=own, ranges=ranges)
-            except Stale as stale:
-                looks, changing = stale.looks.items(), list(stale.looks)
-                self._count({name: look.n_rows for name, look in looks if look.lost is None})
-                lost = {name: look.lost for name, look in looks if look.lost is not None}
-                if lost and self._store.refresh():  # somebody has replaced it
-                    self._take()
-                    anew: Callable[..., PartialHits | PartialRanges] = self.search
-                    return anew(
-                        Q,
-                        k,
-                        radius=radius,
-                        candidates=candidates,
-                        rerank=rerank,
-                        metric=metric,
-                        filter=filter,
-                        exclude_self=exclude_self,
-                        recall=recall,
-                        probes=probes,
-                        allow_partial=allow_partial,
-                    )
-                if lost and not allow_partial:
-                    raise self._lost(lost) from None
-                gone |= lost
-            else:
-                missing = tuple(name for name in self._catalog.rows if name in gone)
-                if isinstance(hits, Ranges):
-                    return PartialRanges(*hits, missing)
-                found = PartialHits(*(hits.first if is_one else hits), missing)
-                if state.payload is not None:
-                    found.searched = PayloadOfShards(
-                        self._catalog.home, tuple(rows), state.payload, state.id_type
-                    )
+            found = self._found(told, allow_partial=allow_partial)
+            if found is not None:
                 return found
-        raise FileError(
-            f"shards of {self.path} change faster than they are searched: {', '.join(changing)}"
-        )
+            self._take()  # others have changed the index: it is asked anew
 
     def payload(self, ids: ArrayLike) -> pa.Table:
         """What is kept beside the vectors of rows, read by the workers that have their shards.
@@ -692,33 +585,45 @@ missing=())
         """Know how many rows shards have now; at once, for all threads."""
         self._rows = {name: rows.get(name, n) for name, n in self._rows.items()}
 
-    def _whole(self) -> State:
-        """All rows as one index, read by this process: an error names the shard that is damaged."""
-        home, state = self._catalog.home, self._catalog.state
-        shards = {name: open_shard(home, name, payload=True) for name in self._catalog.rows}
-        return together(home, shards) if shards else state
-
-    def _check_filter(self, chosen: AnyFilter | None) -> AnyFilter | None:
-        if chosen is None or callable(chosen):
-            return chosen
-        if is_of_columns(chosen):
-            check_of_columns(chosen, self._catalog.state.payload)  # before workers are asked
-            return chosen
-        listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
-        array = as_array(listed, "filter")
-        if array.dtype.kind == "b":
-            raise InputError(
-                "filter must be ids, a function of them, or what columns must be, where rows are "
-                "in shards: they have no order that booleans could follow"
-            )
-        if array.size == 0:
-            return array
-        wanted = check_ids(listed, "filter")
-        if type_of(wanted) != self._catalog.state.id_type:
-            raise InputError(
-                f"filter has ids of type {type_of(wanted)}, the index {self._catalog.state.id_type}"
-            )
-        return public_ids(wanted)
+    def _found(self, told: Told, *, allow_partial: bool) -> PartialHits | PartialRanges | None:
+        """What shards have found; None where others have replaced a lost one."""
+        state, gone = self._catalog.state, dict[str, str]()
+        changing: list[str] = []
+        for _ in range(_TRIES):
+            rows = {name: n for name, n in self._rows.items() if name not in gone}
+            search = told.search_of(Whole.of(state, sum(rows.values())))
+            hits: Hits | Ranges
+            try:
+                if not rows:
+                    hits = told.none
+                elif told.one_by_one:
+                    hits = hits_in(search, state, told.question, rows)
+                else:
+                    hits = found_together(
+                        search, state, told.question, rows, own=told.own, ranges=told.ranges
+                    )
+            except Stale as stale:
+                looks, changing = stale.looks.items(), list(stale.looks)
+                self._count({name: look.n_rows for name, look in looks if look.lost is None})
+                lost = {name: look.lost for name, look in looks if look.lost is not None}
+                if lost and self._store.refresh():
+                    return None
+                if lost and not allow_partial:
+                    raise self._lost(lost) from None
+                gone |= lost
+            else:
+                missing = tuple(name for name in self._catalog.rows if name in gone)
+                if isinstance(hits, Ranges):
+                    return PartialRanges(*hits, missing)
+                found = PartialHits(*(hits.first if told.is_one else hits), missing)
+                if state.payload is not None:
+                    found.searched = PayloadOfShards(
+                        self._catalog.home, tuple(rows), state.payload, state.id_type
+                    )
+                return found
+        raise FileError(
+            f"shards of {self.path} change faster than they are searched: {', '.join(changing)}"
+        )
 
     def _lost(self, lost: dict[str, str]) -> FileError:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
@@ -803,19 +708,8 @@ missing=())
         return tuple(one.name for one in new)
 
 
-def _nothing(state: State, n_queries: int, k: int, rerank: str | None, *, ranges: bool) -> Any:
-    """What is found where there are no rows."""
-    none = no_hits(state, n_queries, k, rerank)
-    if not ranges:
-        return none
-    return Ranges(np.zeros(n_queries + 1, np.int64), none.ids[:0, 0], none.distances[:0, 0])
-
-
-def _wrong_with(home: Home, name: str) -> str | None:
-    """On a worker: what is wrong with a shard."""
-    try:
-        open_shard(home, name)
-        verify_folder(home.folder / name)
-    except FileError as error:
-        return str(error)
-    return None
+def whole_of(index: ShardedIndex) -> State:
+    """All rows as one index, read by this process: an error names the shard that is damaged."""
+    home, state, rows = index._catalog
+    shards = {name: open_shard(home, name, payload=True) for name in rows}
+    return together(home, shards) if shards else state

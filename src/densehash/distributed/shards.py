@@ -26,9 +26,11 @@ from densehash.index.columns import in_words
 from densehash.index.ids import no_ids
 from densehash.index.kinds import Kind
 from densehash.index.sketches import Sketch
-from densehash.index.state import State, content_of
+from densehash.index.state import State, content_of, state_at
 from densehash.locks import new_lock
-from densehash.store.manifest import MANIFEST
+from densehash.store import Store
+from densehash.store import verify as verify_folder
+from densehash.store.manifest import INDEX, MANIFEST
 from densehash.store.reading import find_manifest
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "place_shard",
     "seen",
     "together",
+    "wrong_with",
 ]
 
 SHARD = re.compile(r"shard-[0-9a-f]{16}")
@@ -129,14 +132,7 @@ class Seen(NamedTuple):
 
 
 def marks_of(state: State) -> dict[str, str]:
-    """What all shards of an index must have in common, in words or as checksums.
-
-    Examples
-    --------
-    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
-    >>> marks_of(state)["kind"], len(marks_of(state)["hasher"])
-    ('flat', 64)
-    """
+    """What all shards of an index must have in common, in words or as checksums."""
     content = content_of(replace(state, segments=()))
     return {
         "sketch": state.sketch.name,
@@ -235,11 +231,11 @@ def _opened(home: Home, name: str) -> Opened:
     path = Path(key)
     manifest = _manifest_of(path)
     if found is None or found.manifest != manifest:
-        index = Index.open(path)
-        marks = marks_of(index._state)
+        store = Store.open(path, form=INDEX)
+        state = state_at(path, store.content)
+        marks = marks_of(state)
         check_same(path, marks, home.marks)
-        n_bytes = index.info()["bytes_on_disk"]
-        found = Opened(str(index._mark), _shared(index._state, marks), n_bytes, manifest)
+        found = Opened(store.mark, _shared(state, marks), store.n_bytes, manifest)
     found = found._replace(stamp=stamp)
     with _lock:
         _open[key] = found
@@ -250,15 +246,7 @@ def _opened(home: Home, name: str) -> Opened:
 
 
 def together(home: Home, shards: Mapping[str, Opened]) -> State:
-    """One index of the rows of some shards, at least one; their ids differ.
-
-    Examples
-    --------
-    >>> state = Index.build(np.eye(8), n_bits=8, random_state=0)._state
-    >>> home = Home(Path("a"), {})
-    >>> together(home, {"shard-0": Opened("1", state, 0, b"")}).n_live
-    8
-    """
+    """One index of the rows of some shards, at least one; their ids differ."""
     key = home.folder, tuple((name, one.mark) for name, one in shards.items())
     with _lock:
         found = _together.pop(key, None)
@@ -330,6 +318,16 @@ def seen(home: Home, name: str) -> Seen:
     return Seen(name, None, mark, state.n_live, state.next_id, ids, n_bytes)
 
 
+def wrong_with(home: Home, name: str) -> str | None:
+    """What is wrong with a shard, every byte of which is read; None where all is well."""
+    try:
+        open_shard(home, name)
+        verify_folder(home.folder / name)
+    except FileError as error:
+        return str(error)
+    return None
+
+
 def lost(name: str, error: FileError) -> Seen:
     """A shard that cannot be read.
 
@@ -361,15 +359,6 @@ def place_shard(home: Home, name: str, index: Index) -> None:
     Raises
     ------
     FileError : if it cannot be written
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> index = Index.build(np.eye(8), n_bits=8, random_state=0)
-    >>> with TemporaryDirectory() as folder:
-    ...     place_shard(Home(Path(folder), {}), "shard-0123456789abcdef", index)
-    ...     [path.name for path in Path(folder).iterdir()]
-    ['shard-0123456789abcdef']
     """
     if not home.folder.is_dir():
         raise FileError(

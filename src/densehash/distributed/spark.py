@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from densehash.checks import check_integer
-from densehash.datasets.arrow import PieceRows
+from densehash.datasets.pieces import PieceRows
 from densehash.datasets.reading import import_extra
 from densehash.errors import FileError, InputError
 from densehash.hashers import Hasher
 from densehash.hashers.state import HasherState, hasher_of, state_of
 from densehash.index import Index
+from densehash.index.index import index_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -258,8 +259,9 @@ class _Request:
         if not isinstance(self.options.get("exclude_self", False), bool):
             raise InputError("exclude_self must be True or False: batches have no ids of queries")
         # Of no rows, an answer costs nothing.
-        query = np.ones((1, index._state.sketch.n_features), np.float32)
-        Index(replace(index._state, segments=())).search(query, self.k, **self.options)
+        state = index_state(index)
+        query = np.ones((1, state.sketch.n_features), np.float32)
+        Index(replace(state, segments=())).search(query, self.k, **self.options)
 
     def index(self) -> Index:
         """The index as it is now."""
@@ -316,7 +318,7 @@ def _joined(
                 ],
             )
 
-    return _answers(batches, column, place, index._state.sketch.n_features, answer)
+    return _answers(batches, column, place, index.info()["features"], answer)
 
 
 def _answers(

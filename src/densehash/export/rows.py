@@ -15,12 +15,14 @@ from densehash.checks import VectorsLike, check_vectors
 from densehash.disk import is_there, writing
 from densehash.errors import FileError, InputError
 from densehash.index import Index
-from densehash.index.building import as_hashed
 from densehash.index.columns import arrow, schema_of
+from densehash.index.encoding import as_hashed
 from densehash.index.ids import no_ids, public_ids
+from densehash.index.index import index_state
 from densehash.index.payload import PayloadRows
 from densehash.index.segment import Rowset, joined
 from densehash.index.sketches import Codes
+from densehash.index.state import State
 
 if TYPE_CHECKING:
     from densehash.distributed import ShardedIndex
@@ -86,7 +88,7 @@ class Snapshot:
     """
 
     def __init__(self, index: AnyIndex, *, vectors: bool = False, payload: bool = True) -> None:
-        state = index._state if isinstance(index, Index) else index._whole()
+        state = _state_of(index)
         if not isinstance(state.sketch, Codes):
             raise InputError(
                 f"this index keeps {state.sketch.name}, and only codes can be exported: build it "
@@ -210,6 +212,14 @@ class Snapshot:
                 )
             columns += [] if part.payload is None else part.payload.columns
             yield pa.Table.from_arrays(columns, schema=schema)
+
+
+def _state_of(index: AnyIndex) -> State:
+    if isinstance(index, Index):
+        return index_state(index)
+    from densehash.distributed.sharded import whole_of  # noqa: PLC0415  an extra
+
+    return whole_of(index)
 
 
 def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:

@@ -24,11 +24,11 @@ from densehash.checks import VectorsLike, check_chance, check_integer
 from densehash.columns import is_frame
 from densehash.errors import InputError
 from densehash.hashers.models import save_hasher
+from densehash.mapped import MappedRows, unmapped
 from densehash.parallel import one_blas_thread
 from densehash.rows import DaskCollection, Floats, Rows, rows_of
 from densehash.rows.devices import current_device
 from densehash.rows.local import as_block, float_type
-from densehash.rows.mapped import MappedRows, unmapped
 from densehash.rows.numerics import as_type, margins, module_of
 from densehash.tensors import memory_named
 
@@ -190,7 +190,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             some = codes[start : start + len(block)]
             some[...] = rows.returned(self._codes_of(block))
             if isinstance(mapped, MappedRows):  # the system writes these pages to the file
-                mapped.give_back(some.nbytes)
+                mapped.count(some.nbytes)
 
         rows.for_each(write, width=self._width(), label="hashing")
         return codes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from densehash.index.answers import Hits, Ranges
 from densehash.index.changes import Upserted
+from densehash.index.hits import Hits, Ranges
 from densehash.index.index import Index
 from densehash.index.pairs import Pairs
 from densehash.index.state import Settings

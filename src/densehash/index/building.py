@@ -1,10 +1,10 @@
-"""From vectors to rows of an index: what kind suits them, and what is kept of them."""
+"""What an index learns from rows before it keeps any: the kind and the sketch that suit them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,47 +13,40 @@ from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import check_chance, check_choice, check_integer, check_vectors
-from densehash.columns import is_tensor, on_gpu
+from densehash.columns import on_gpu
 from densehash.errors import InputError
-from densehash.index.gathering import Gathered
+from densehash.index.columns import Columns
+from densehash.index.encoding import as_hashed
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
-from densehash.index.lengths import UnitRows, unit
-from densehash.index.payload import PayloadRows
-from densehash.index.scaling import scaled as in_whole_numbers
-from densehash.index.segment import VECTOR_TYPES, Rowset
+from densehash.index.segment import VECTOR_TYPES
 from densehash.index.sketches import Bits, Codes, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.parallel import n_threads
-from densehash.rows import Floats, Rows, rows_of
-from densehash.rows.devices import StreamedRows, current_device
-from densehash.rows.mapped import unmapped
-from densehash.rows.numerics import to_host
+from densehash.rows import Rows, rows_of
+from densehash.rows.devices import current_device
 from densehash.rows.tensors import check_tensor
 from densehash.source import Source
+from densehash.truth import METRICS
 
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
 
 __all__ = [
-    "as_hashed",
-    "as_kept",
     "check_settings",
-    "empty_state",
     "fitted",
     "kept_type",
     "kind_for",
+    "learnt",
     "rows_to_build",
-    "rowset_of",
     "sketch_for",
     "state_of_codes",
 ]
 
 _USUAL_BITS = 256
-_READ_ROWS = 8192  # at a time
 
 # Below so many rows a scan of all codes takes less time than groups save.
 _FEW_ROWS = 100_000
@@ -64,21 +57,6 @@ _TRIED = 512  # rows that a hasher learns from, to see whether it can
 # Where nothing else is said, and both would go.
 _USUAL_SKETCH = Signs.name
 _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
-
-
-def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
-    """Rows as they are hashed and grouped: of length one where cosines are compared.
-
-    A tensor stays one, where it is.
-
-    Examples
-    --------
-    >>> as_hashed(np.array([[0.0, 5.0]]), "cosine")[0:1]
-    array([[0., 1.]])
-    """
-    if metric != "cosine":
-        return X
-    return unit(X) if is_tensor(X) else UnitRows(X)
 
 
 def rows_to_build(X: Any, metric: str) -> tuple[NDArray[Any] | Source, Any]:
@@ -146,70 +124,72 @@ def _usual_hasher(n_bits: int, n_features: int) -> Hasher:
     return ITQ(n_bits, n_iter=0) if n_bits > n_features else ITQ(n_bits)
 
 
-def empty_state(
+def learnt(
     hashed: Any,
-    rows_of: Callable[[Any], Rows],
+    dtype: np.dtype[Any],
     *,
-    sketch: str = "auto",
-    hasher: str | Hasher,
-    n_bits: int | None,
-    kind: str,
-    options: Mapping[str, int | None],
     metric: str,
     id_type: IdType,
     vector_type: str | None,
-    random_state: int | RandomState | None,
-    verbose: int,
-    scaled: bool = False,
+    payload: Columns | None = None,
+    sketch: str = "auto",
+    hasher: str | Hasher = "auto",
+    n_bits: int | None = None,
+    kind: str = "auto",
+    n_groups: int | None = None,
     groups_a_row: int | None = None,
+    n_tables: int | None = None,
+    random_state: int | RandomState | None = None,
     most_groups: int | None = None,
+    verbose: bool = False,
 ) -> State:
-    """All that is learnt before the first row is kept: an index of no rows.
+    """All that is learnt from rows before the first of them is kept: an index of no rows.
+
+    Every index that learns is made here: of rows in memory, in files, on a GPU or on a cluster.
 
     Parameters
     ----------
-    hashed : rows as they are hashed, here or on a cluster
-    rows_of : makes Rows of them, after the hasher has learnt
-    options : of kinds, by name; None where nothing was said
-    sketch, hasher, n_bits, kind, metric, random_state, verbose : as in
-        :meth:`densehash.Index.build`
+    hashed : rows as they are hashed, wherever they lie
+    dtype : of the rows as they came
     id_type, vector_type : in which ids and vectors are kept
-    scaled : whether signs go with vectors in whole numbers, with a scale for each row
-    groups_a_row : as in :meth:`densehash.Index.build`
-    most_groups : of signs, where nothing was said of groups; None are as many as suit the rows
+    payload : names and types of the columns that are kept beside the vectors
+    metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
+        as in :meth:`densehash.Index.build`
+    most_groups : of signs, where ``n_groups`` is not given; None are as many as suit the rows
 
     Examples
     --------
-    >>> state = empty_state(
-    ...     np.eye(8), Rows, hasher="lsh", n_bits=8, kind="multi", options={"n_tables": 2},
-    ...     metric="l2", id_type="int64", vector_type=None, random_state=0, verbose=0,
-    ... )
-    >>> state.in_words(0)
+    >>> types = {"id_type": "int64", "vector_type": None}
+    >>> rows, dtype = np.eye(8), np.dtype(float)
+    >>> learnt(rows, dtype, metric="l2", hasher="lsh", n_bits=8, kind="multi", **types).in_words(0)
     'multi, 0 rows, 8 bits of LSH, no vectors, l2'
     """
+    check_choice(metric, "metric", METRICS)
+    rows_to_learn = partial(rows_of, hashed, verbose=verbose, device=current_device())
+    options = {"n_groups": n_groups, "n_tables": n_tables}
     made: Sketch
     if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
         _check_no_hasher(hasher)
         where, made, reason = _signs_for(
             kind,
-            rows_of(hashed),
+            rows_to_learn(),
             n_bits,
             options=options,
             most_groups=most_groups,
             metric=metric,
             random_state=random_state,
             second=vector_type is None,
-            scaled=scaled,
+            scaled=vector_type == "int8" and dtype.kind == "f",
             groups_a_row=groups_a_row,
         )
     else:
         _check_one_group(groups_a_row)
-        learnt = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=verbose)
+        fit = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=int(verbose))
         where, reason = kind_for(
-            kind, rows_of(hashed), learnt.n_bits_, options=options, random_state=random_state
+            kind, rows_to_learn(), fit.n_bits_, options=options, random_state=random_state
         )
-        made = Codes(learnt)
-    return State(made, where, metric, id_type, vector_type, reason=reason)
+        made = Codes(fit)
+    return State(made, where, metric, id_type, vector_type, reason=reason, payload=payload)
 
 
 def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:
@@ -380,7 +360,7 @@ def check_settings(
     n_features : of the rows to come
     n_rows : how many there will be at least
     keeps_vectors : whether vectors are kept then
-    sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`empty_state`
+    sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`learnt`
 
     Examples
     --------
@@ -478,172 +458,21 @@ def _kind_told(
     return kind, reason, given
 
 
-def kept_type(X: NDArray[Any] | Source, keep_vectors: bool | str) -> str | None:
-    """The type in which vectors are kept, or None where they are not.
+def kept_type(dtype: np.dtype[Any], keep_vectors: bool | str) -> str | None:
+    """The type in which vectors of some type are kept, or None where they are not.
 
     Examples
     --------
-    >>> kept_type(np.zeros((2, 2), np.uint8), True), kept_type(np.zeros((2, 2)), True)
+    >>> kept_type(np.dtype("uint8"), True), kept_type(np.dtype("float64"), True)
     ('uint8', 'float32')
     """
     if keep_vectors is False:
         return None
     if keep_vectors is True:
-        return X.dtype.name if X.dtype.name in VECTOR_TYPES else "float32"
+        return dtype.name if dtype.name in VECTOR_TYPES else "float32"
     if keep_vectors not in VECTOR_TYPES:
         raise InputError(
             f"keep_vectors must be True, False or one of {', '.join(VECTOR_TYPES)}, "
             f"got {keep_vectors!r}"
         )
     return keep_vectors
-
-
-def rowset_of(
-    X: NDArray[Any] | Source,
-    ids: NDArray[Any],
-    state: State,
-    *,
-    first: int = 0,
-    payload: PayloadRows | None = None,
-    advance: Callable[[int], None] = lambda _: None,
-    hashed: Any = None,
-) -> Rowset:
-    """Rows, grouped, with what is kept of them: read once.
-
-    Parameters
-    ----------
-    X : rows, of which these are some
-    ids : of these rows, (n,)
-    state : the index that they are for
-    first : the number of the first of them in X
-    payload : of these rows
-    advance : is told of rows that were hashed
-    hashed : all of X as they are hashed and grouped, where that is a tensor on a device
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> X = np.eye(4)
-    >>> rowset_of(X, np.arange(4), Index.build(X, n_bits=8)._state).columns["codes"].shape
-    (4, 1)
-    """
-    sketch, kind = state.sketch, state.kind
-    if isinstance(sketch, Bits):  # they are codes already
-        codes = np.array(X[first : first + len(ids)])
-        labels_of_codes = None
-        if isinstance(kind, Grouped):
-            labels_of_codes = kind.centers.labels(Rows(Unpacked(codes, sketch.n_bits)))
-        advance(len(ids))
-        return Rowset(ids, {"codes": codes}, None, labels_of_codes)
-    part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
-
-    def kept(
-        block: Floats, _: int
-    ) -> tuple[int, dict[str, NDArray[Any]], NDArray[np.integer] | None]:
-        groups = kind.labels(block)
-        return len(block), sketch.encode(block, groups), groups
-
-    columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
-    labels: list[NDArray[np.integer]] = []
-    start, width = 0, sketch.n_bits
-    device = current_device()
-    if hashed is not None:
-        rows = rows_of(hashed[first : first + len(ids)])
-        part.read()
-    elif device is not None:
-        rows = StreamedRows(as_hashed(part, state.metric), device, first=first)
-    else:
-        rows = Rows(as_hashed(part, state.metric), first=first)
-    with closing(rows.map(kept, width=width)) as blocks:
-        for n_rows, of_block, groups in blocks:
-            stop = start + n_rows
-            for name, some in of_block.items():
-                columns[name][start:stop] = to_host(some)
-            if groups is not None:
-                labels.append(groups)
-            advance(stop - start)
-            start = stop
-    if part.scales is not None:
-        columns["scales"] = part.scales
-    return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None, payload)
-
-
-class _Part(Source):
-    """Some of many rows. What is to be kept, and not in memory as such, is put aside when read."""
-
-    def __init__(
-        self,
-        X: NDArray[Any] | Source,
-        first: int,
-        n_rows: int,
-        vector_type: str | None,
-        *,
-        with_scales: bool,
-    ) -> None:
-        self.shape, self.dtype = (n_rows, X.shape[1]), X.dtype
-        self._rows, self._first, self._type = unmapped(X), first, vector_type
-        self._is_there = isinstance(self._rows, np.ndarray) and X.dtype.name == vector_type
-        self._is_there &= not with_scales
-        self.scales = np.ones((n_rows, 1), np.float32) if with_scales else None
-        self._aside: NDArray[Any] | None = None
-        self._trouble: InputError | None = None
-        if vector_type is not None and not self._is_there:
-            self._aside = np.empty(self.shape, vector_type)
-
-    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
-        if not isinstance(rows, slice):
-            return self._rows[rows + self._first]
-        start, stop, _ = rows.indices(len(self))
-        first = self._first + start
-        read = self._rows[first : self._first + stop]
-        if self._aside is not None and self.scales is not None:
-            self._aside[start:stop], self.scales[start:stop] = in_whole_numbers(read)
-        elif self._aside is not None and self._type is not None and self._trouble is None:
-            try:
-                self._aside[start:stop] = as_kept(read, self._type, first=first)
-            except InputError as error:  # raised later: hashing may find more that is wrong
-                self._trouble = error
-        return read
-
-    def read(self) -> None:
-        """Put aside what is to be kept, where nobody else reads the rows."""
-        if self._aside is not None:
-            for start in range(0, len(self), _READ_ROWS):
-                self[start : start + _READ_ROWS]
-
-    def kept(self) -> NDArray[Any] | Source | None:
-        """The vectors to be kept, after all were read."""
-        if self._trouble is not None:
-            raise self._trouble
-        if self._is_there:
-            return Gathered([self._rows[self._first : self._first + len(self)]])
-        return self._aside
-
-
-def as_kept(X: NDArray[Any], vector_type: str, *, first: int = 0) -> NDArray[Any]:
-    """Vectors in the type in which they are kept; an error where it cannot hold them.
-
-    Parameters
-    ----------
-    X : real array (n, d)
-    vector_type : one of VECTOR_TYPES
-    first : the number of the first row, where these are some of many
-
-    Examples
-    --------
-    >>> as_kept(np.array([[1.0, 2.0]]), "uint8")
-    array([[1, 2]], dtype=uint8)
-    """
-    dtype = np.dtype(vector_type)
-    if X.dtype == dtype:
-        return X
-    with np.errstate(over="ignore", invalid="ignore"):
-        kept = X.astype(dtype)
-    good = np.isfinite(kept) if dtype.kind == "f" else kept == X
-    if not bool(good.all()):
-        row, column = np.argwhere(~good)[0]
-        raise InputError(
-            f"X has {X[row, column]} in row {first + row}, column {column}, which {vector_type} "
-            "does not hold: build the index with keep_vectors='float32'"
-        )
-    return kept

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_vectors
 from densehash.errors import InputError
-from densehash.index.building import rowset_of
+from densehash.index.encoding import rowset_of
 from densehash.index.ids import find, first_double
 from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place
@@ -60,14 +60,7 @@ def with_rows(
     verbose : 1 shows a bar while it takes long
     payload : of these rows, where the index has one
     place : where new segments go; a piece of the rows is in memory at a time where it says so
-    hashed : as in :func:`~densehash.index.building.rowset_of`
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> with_rows(state, np.ones((2, 8)), np.array([8, 9])).n_live
-    10
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
     """
     if X.shape[1] != state.sketch.row_width:
         raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.row_width}")
@@ -107,27 +100,12 @@ def with_rows(
 
 
 def rows_for(state: State, X: Any) -> NDArray[Any] | Source:
-    """Rows as an index takes them, checked: vectors, or codes where it was made of codes.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> rows_for(Index.build(np.eye(8), n_bits=8)._state, [[1, 2]]).shape
-    (1, 2)
-    """
+    """Rows as an index takes them, checked: vectors, or codes where it was made of codes."""
     return state.sketch.rows_of(X, "X") if isinstance(state.sketch, Bits) else check_vectors(X, "X")
 
 
 def without_ids(state: State, wanted: NDArray[Any]) -> tuple[State, int]:
-    """The index without some ids, and how many of them were there.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> without_ids(state, np.array([3, 99]))[1]
-    1
-    """
+    """The index without some ids, and how many of them were there."""
     where, ranks = locate(state, wanted)
     count = int(np.count_nonzero(where >= 0))
     if count == 0:
@@ -140,15 +118,7 @@ def without_ids(state: State, wanted: NDArray[Any]) -> tuple[State, int]:
 
 
 def locate(state: State, wanted: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The segment of each id, -1 where it is not there, and its rank in it.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> locate(state, np.array([3, 99]))
-    (array([ 0, -1]), array([3, 0]))
-    """
+    """The segment of each id, -1 where it is not there, and its rank in it."""
     where = np.full(len(wanted), -1)
     found = np.zeros(len(wanted), np.intp)
     for number, segment in enumerate(state.segments):

@@ -1,4 +1,4 @@
-"""Rows of payloads by their ids."""
+"""Vectors and payloads of rows, by their ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,23 @@ from densehash.index.state import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["no_payload", "old_payload", "payload_of"]
+__all__ = ["no_payload", "old_payload", "payload_of", "vectors_of"]
+
+
+def vectors_of(state: State, ids: NDArray[Any]) -> NDArray[Any]:
+    """The kept vectors of rows, in the order of their ids, as they are kept; all must be there."""
+    if state.vector_type is None:
+        raise InputError("this index keeps no vectors: build it with keep_vectors=True")
+    where, ranks = locate(state, ids)
+    if bool((where < 0).any()):
+        raise InputError(f"id {shown(ids[int((where < 0).argmax())])!r} is not in the index")
+    dtype = "float32" if state.sketch.scaled else state.vector_type
+    found = np.empty((len(ids), state.sketch.n_features), dtype)
+    for number, segment in enumerate(state.segments):
+        here = where == number
+        if segment.vectors is not None and here.any():
+            found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
+    return found
 
 
 def payload_of(
@@ -29,27 +45,12 @@ def payload_of(
     state : the index
     ids : int64 or bytes array (m,), as they are kept; one that is not there is an error
     missing : bool (m,), ids that stand for no row, whose columns are null
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
-    >>> payload_of(index._state, np.array([3, 1])).to_pydict()
-    {'year': [2003, 2001]}
     """
     return _rows_at(state, ids, missing)[0].table(missing)
 
 
 def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
-    """The payload of rows that get other vectors, to be copied; None where there is none.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(4), n_bits=8, payload=[{"year": 2000 + i} for i in range(4)])
-    >>> len(old_payload(index._state, np.array([3, 1])))
-    2
-    """
+    """The payload of rows that get other vectors, to be copied; None where there is none."""
     if state.payload is None:
         return None
     rows, numbers = _rows_at(state, ids, None)

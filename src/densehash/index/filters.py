@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from densehash.checks import as_array
 from densehash.errors import InputError
 from densehash.index.columns import Columns
-from densehash.index.ids import check_ids, find, public_ids, type_of
+from densehash.index.ids import check_ids, find, no_ids, public_ids, type_of
 from densehash.index.matching import is_expression, key_of, matching
 from densehash.index.segment import Segment
 from densehash.index.state import State
 from densehash.index.visits import Allowed, Matches
 from densehash.index.where import where_of
 
-__all__ = ["allowed_rows", "check_of_columns", "is_of_columns"]
+__all__ = ["allowed_rows", "check_of_columns", "is_of_columns", "matching_ids"]
 
 Filter = ArrayLike | Callable[[NDArray[Any]], ArrayLike]
 """A boolean array, one for each id; an array of ids; or a function of ids that returns booleans."""
@@ -36,13 +36,6 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     Returns
     -------
     for each segment a bool array (n,), by rank, or None where all may be
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(4), n_bits=8)._state
-    >>> allowed_rows(state, [1, 3])
-    (array([False,  True, False,  True]),)
     """
     if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
         return state.live
@@ -61,6 +54,20 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     if type_of(wanted) != state.id_type:
         raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
     return _of_array(state, wanted, _of_ids)
+
+
+def matching_ids(state: State, chosen: AnyFilter | None) -> NDArray[Any]:
+    """Ids of the rows that match, rising, as users see them."""
+    parts = [
+        segment.ids if allowed is None else segment.ids[allowed]
+        for segment, allowed in zip(state.segments, allowed_rows(state, chosen), strict=True)
+    ]
+    if not parts:
+        return public_ids(no_ids(state.id_type))
+    whole = np.concatenate(parts)  # a copy, even of one part: users may change it
+    if len(parts) > 1:
+        whole.sort()
+    return public_ids(whole)
 
 
 def _kept(state: State, key: object, make: Callable[[], list[Allowed]]) -> Matches:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from densehash.mapped import give_back
 from densehash.source import Source
-from densehash.store.maps import give_back
 
 __all__ = ["Gathered"]
 
@@ -55,14 +55,14 @@ class Gathered(Source):
             low, high = max(start, int(first)), min(stop, int(last))
             if low < high:
                 found[low - start : high - start] = part[low - int(first) : high - int(first)]
-                _give_back(part)
+                give_back(part)
         return found
 
     def _some(self, numbers: NDArray[np.integer]) -> NDArray[Any]:
         """Rows of any numbers; of each part those that it has, by rising positions."""
         if len(self._parts) == 1 and isinstance(self._parts[0], np.ndarray):
             found: NDArray[Any] = self._parts[0][numbers]
-            _give_back(self._parts[0])
+            give_back(self._parts[0])
             return found
         found = np.empty((len(numbers), self.shape[1]), self.dtype)
         order = np.argsort(numbers, kind="stable")
@@ -72,11 +72,5 @@ class Gathered(Source):
             inside = slice(ends[at], ends[at + 1])
             part = self._parts[at]
             found[order[inside]] = part[rising[inside] - self._limits[at]]
-            _give_back(part)
+            give_back(part)
         return found
-
-
-def _give_back(part: NDArray[Any] | Source) -> None:
-    """Drop what was read of a file from the memory of this process; the system keeps it, or not."""
-    if isinstance(part, np.ndarray):
-        give_back(part)

@@ -13,60 +13,50 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from densehash.checks import VectorsLike, check_choice, check_threads
+from densehash.checks import VectorsLike
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
-from densehash.columns import column_of, parts_of_frame
+from densehash.columns import parts_of_frame
 from densehash.errors import FileError, InputError
-from densehash.index.answers import Hits, Ranges, hits_of, no_hits, plain_hits, ranges_of
+from densehash.index.arguments import (
+    USUAL_K,
+    check_k,
+    check_own_type,
+    question_of,
+)
 from densehash.index.building import kept_type, rows_to_build, state_of_codes
 from densehash.index.changes import (
     Upserted,
     check_new,
     locate,
-    rows_for,
     with_rows,
     without_ids,
 )
-from densehash.index.fetching import old_payload, payload_of
-from densehash.index.filters import AnyFilter, allowed_rows
-from densehash.index.given import check_given, payload_rows
-from densehash.index.ids import check_ids, no_ids, public_ids, shown, type_of
-from densehash.index.learning import LEARN_AT, built, grown, ready_for, state_to_learn
+from densehash.index.editing import added, check_rows, compacted, updated, upserted
+from densehash.index.fetching import payload_of, vectors_of
+from densehash.index.filters import AnyFilter, matching_ids
+from densehash.index.given import payload_rows
+from densehash.index.hits import Hits, Ranges
+from densehash.index.ids import check_ids, public_ids, type_of
+from densehash.index.learning import LEARN_AT, built, state_to_learn
 from densehash.index.pairs import Pairs, near_duplicates, neighbors_graph
-from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place, on_disk
-from densehash.index.question import Request
-from densehash.index.requests import (
-    USUAL_K,
-    as_queries,
-    check_k,
-    check_own,
-    check_own_type,
-    check_probes,
-    check_radius,
-    check_rerank,
-    compares_all,
-    n_candidates,
-    question_of,
-    reach_of,
-)
+from densehash.index.search import search
 from densehash.index.state import (
     CHECKED,
     Settings,
     State,
     content_of,
-    state_from,
+    state_at,
     with_segments_of,
 )
 from densehash.index.tuning import Tuning, tune
 from densehash.locks import new_lock
-from densehash.notebook import table
+from densehash.notebook import facts
 from densehash.progress import shows_bars
 from densehash.source import Source
 from densehash.store import Store, lets_go
 from densehash.store.manifest import INDEX
 from densehash.tensors import memory_named
-from densehash.truth import METRICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +65,7 @@ if TYPE_CHECKING:
 
     from densehash.hashers import Hasher
 
-__all__ = ["Index"]
-
-_PLAIN = (np.ndarray, np.memmap)  # the latter are copies of maps, too
+__all__ = ["Index", "index_state"]
 
 
 class Index:
@@ -196,11 +184,10 @@ class Index:
         >>> index.search(X[7:8], k=1).ids
         array([['row 7']], dtype=object)
         """
-        check_choice(metric, "metric", METRICS)
         X, ids = parts_of_frame(X, ids, column)
         vectors, hashed = rows_to_build(X, metric)
         shown = shows_bars(verbose)
-        vector_type = kept_type(vectors, keep_vectors)
+        vector_type = kept_type(vectors.dtype, keep_vectors)
         names = None if ids is None else check_ids(ids)
         if names is not None:
             check_new(names, len(vectors))
@@ -224,17 +211,10 @@ class Index:
             n_tables=n_tables,
             verbose=shown,
         )
-        if path is None:
-            return cls(made())
-        with Store.creating(path, form=INDEX) as change:
-            if vector_type is not None:  # said before the hasher learns, which takes long
-                n_numbers = len(vectors) * vectors.shape[1]
-                change.check_room(n_numbers * np.dtype(vector_type).itemsize)
-            state = made(place=on_disk(change))
-            content = change.publish(
-                content_of(state), checked=CHECKED, version=state.format_version
-            )
-        return cls(with_segments_of(state, content), change.store)
+        needed = 0
+        if vector_type is not None:
+            needed = len(vectors) * vectors.shape[1] * np.dtype(vector_type).itemsize
+        return cls._made(lambda place: made(place=place), path, needed)
 
     @classmethod
     @lets_go
@@ -304,11 +284,7 @@ class Index:
             "random_state": random_state,
         }
         state = state_to_learn(d, metric, settings)
-        if path is None:
-            return cls(state)
-        with Store.creating(path, form=INDEX) as change:
-            change.publish(content_of(state), checked=CHECKED, version=state.format_version)
-        return cls(state, change.store)
+        return cls._made(lambda _: state, path)
 
     @classmethod
     @lets_go
@@ -370,14 +346,7 @@ class Index:
         )
         if names is not None:
             check_new(names, len(kept), "codes")
-        if path is None:
-            return cls(with_rows(state, kept, names, shown))
-        with Store.creating(path, form=INDEX) as change:
-            state = with_rows(state, kept, names, shown, place=on_disk(change))
-            content = change.publish(
-                content_of(state), checked=CHECKED, version=state.format_version
-            )
-        return cls(with_segments_of(state, content), change.store)
+        return cls._made(lambda place: with_rows(state, kept, names, shown, place=place), path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
@@ -408,7 +377,7 @@ class Index:
         8
         """
         store = Store.open(path, form=INDEX, mapped=mmap)
-        return cls(_state_at(store.path, store.content), store)
+        return cls(state_at(store.path, store.content), store)
 
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
         """Write the index to a folder: all of it, or nothing.
@@ -464,7 +433,7 @@ class Index:
             self._store.refresh()
             if self._store.mark == self._mark:
                 return False
-            self._state = _state_at(self._store.path, self._store.content, self._state)
+            self._state = state_at(self._store.path, self._store.content, self._state)
             self._mark = self._store.mark
             return True
 
@@ -491,12 +460,7 @@ class Index:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: counts and sizes."""
-        rows = [
-            (name.replace("_", " "), _in_words(value))
-            for name, value in self.info().items()
-            if value is not None
-        ]
-        return table([], rows, caption=repr(self))
+        return facts(self.info(), caption=repr(self))
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -580,6 +544,7 @@ class Index:
             "probes": state.settings.probes,
             "recall": state.settings.recall,
             "generation": None if self._store is None else self._store.generation,
+            "format_version": None if self._store is None else self._store.version,
         }
 
     # --- changed ------------------------------------------------------------------------------
@@ -619,31 +584,11 @@ class Index:
         >>> index.add(np.ones((2, 8)))
         array([8, 9])
         """
-        X, ids = parts_of_frame(X, ids, column)
-        vectors = rows_for(self._state, X)
-        given = None if ids is None else self._check_ids(ids)
-        if given is not None:
-            check_new(given, len(vectors))
-        beside = self._check_payload(payload, len(vectors))
-        first = 0
-
-        def with_new(state: State, place: Place) -> State:
-            nonlocal first
-            state, first = ready_for(state, vectors, given, beside), state.next_id
-            if given is not None:
-                where, _ = locate(state, given)
-                if bool((where >= 0).any()):
-                    there = shown(given[int((where >= 0).argmax())])
-                    raise InputError(
-                        f"id {there!r} is in the index already: update or upsert it instead"
-                    )
-            more = with_rows(state, vectors, given, verbose, payload=beside, place=place)
-            return grown(more, place, verbose=verbose > 0)
-
-        self._change(with_new)
-        if given is None:
-            return np.arange(first, first + len(vectors))
-        return public_ids(given).copy()  # the index may hold what was given
+        rows = check_rows(self._state, X, ids, column=column, payload=payload, verbose=verbose)
+        before, _ = self._change(partial(added, rows=rows))
+        if rows.ids is None:
+            return np.arange(before.next_id, before.next_id + len(rows.vectors))
+        return public_ids(rows.ids).copy()  # the index may hold what was given
 
     def remove(self, ids: ArrayLike) -> int:
         """Remove rows; ids that are not there are passed over.
@@ -653,15 +598,8 @@ class Index:
         how many rows were removed
         """
         wanted = np.unique(self._check_ids(ids))
-        count = 0
-
-        def without(state: State, _: Place) -> State:
-            nonlocal count
-            after, count = without_ids(state, wanted)
-            return after
-
-        self._change(without)
-        return count
+        before, after = self._change(lambda state, _: without_ids(state, wanted)[0])
+        return before.n_live - after.n_live
 
     def update(
         self,
@@ -686,22 +624,16 @@ class Index:
         ------
         InputError : if an id is not there, and for other mistakes; nothing has changed then
         """
-        X, ids = parts_of_frame(X, ids, column)
-        wanted = self._check_ids(ids)
-        vectors = rows_for(self._state, X)
-        check_new(wanted, len(vectors))
-        beside = self._check_payload(payload, len(vectors), needed=False)
-
-        def replaced(state: State, place: Place) -> State:
-            where, _ = locate(state, wanted)
-            if bool((where < 0).any()):
-                missing = shown(wanted[int((where < 0).argmax())])
-                raise InputError(f"id {missing!r} is not in the index: add or upsert it instead")
-            kept = old_payload(state, wanted) if beside is None else beside
-            others, _ = without_ids(state, wanted)
-            return with_rows(others, vectors, wanted, verbose, payload=kept, place=place)
-
-        self._change(replaced)
+        rows = check_rows(
+            self._state,
+            X,
+            ids,
+            column=column,
+            payload=payload,
+            verbose=verbose,
+            needs_payload=False,
+        )
+        self._change(partial(updated, rows=rows))
 
     def upsert(
         self,
@@ -738,35 +670,17 @@ class Index:
         >>> index.upsert([7, 8], np.ones((2, 8)))
         Upserted(added=1, updated=1)
         """
-        X, ids = parts_of_frame(X, ids, column)
-        wanted = self._check_ids(ids)
-        vectors = rows_for(self._state, X)
-        check_new(wanted, len(vectors))
-        beside = self._check_payload(payload, len(vectors))
-        n_updated = 0
-
-        def merged(state: State, place: Place) -> State:
-            nonlocal n_updated
-            ready = ready_for(state, vectors, wanted, beside)
-            others, n_updated = without_ids(ready, wanted)
-            more = with_rows(others, vectors, wanted, verbose, payload=beside, place=place)
-            return grown(more, place, verbose=verbose > 0)
-
-        self._change(merged)
-        return Upserted(len(wanted) - n_updated, n_updated)
+        rows = check_rows(self._state, X, ids, column=column, payload=payload, verbose=verbose)
+        before, after = self._change(partial(upserted, rows=rows))
+        n_added = after.n_live - before.n_live
+        return Upserted(n_added, len(rows.vectors) - n_added)
 
     def compact(self) -> None:
         """Merge all segments into one, without the rows that were removed.
 
         Files are compared with their checksums first: damage is found, not written anew.
         """
-
-        def merged(state: State, place: Place) -> State:
-            if len(state.segments) <= 1 and state.n_removed == 0:
-                return state
-            return replace(state, segments=state.merged(state.segments, place.put))
-
-        self._change(merged)
+        self._change(compacted)
 
     # --- asked --------------------------------------------------------------------------------
 
@@ -894,66 +808,21 @@ class Index:
         >>> index.search([6.0, 7.0], k=2).ids
         array([3, 2])
         """
-        state = self._state
-        wanted = check_k(k)
-        if (
-            (isinstance(Q, np.ndarray) and type(Q) in _PLAIN and Q.ndim == 2)
-            and (exclude_self is False and rerank == "auto")
-            and (candidates is None and metric is None)
-            and (radius is None and probes is None and column is None)
-        ):
-            plain = plain_hits(state, Q, wanted, filter, recall, n_threads)
-            if plain is not None:
-                return plain
-        if column is not None:
-            Q = column_of(Q, column)
-        Q, is_one = as_queries(Q)
-        if is_one:
-            search: Callable[..., Hits | Ranges] = self.search
-            found = search(
-                Q,
-                k,
-                radius=radius,
-                candidates=candidates,
-                rerank=rerank,
-                metric=metric,
-                filter=filter,
-                exclude_self=exclude_self,
-                recall=recall,
-                probes=probes,
-                n_threads=n_threads,
-            )
-            return found.first if isinstance(found, Hits) else found
-        asked = question_of(
-            state, Q, metric=metric, probes=probes, n_threads=n_threads, any_metric=True
+        return search(
+            self._state,
+            Q,
+            k,
+            radius=radius,
+            candidates=candidates,
+            rerank=rerank,
+            metric=metric,
+            filter=filter,
+            exclude_self=exclude_self,
+            recall=recall,
+            probes=probes,
+            n_threads=n_threads,
+            column=column,
         )
-        how = check_rerank(rerank, state)
-        compare_all = compares_all(state, asked.metric, how, candidates, probes)
-        if how == "asymmetric" and not asked.has_vectors:
-            if rerank != "auto":
-                raise InputError("rerank must be None here: queries that are codes have no margins")
-            how = None
-        limit = None if radius is None else check_radius(radius, how, state)
-        own = check_own(exclude_self, len(asked), state)
-        reach = reach_of(state, recall, probes)
-        allowed = allowed_rows(state, filter)
-        if not state.segments:
-            none = no_hits(state, len(asked), wanted, how)
-            if limit is None or k is not None:
-                return none
-            zeros = np.zeros(len(asked) + 1, np.int64)
-            return Ranges(zeros, none.ids[:0, 0], none.distances[:0, 0])
-        request = Request(
-            wanted,
-            n_candidates(candidates, wanted, how, state),
-            how,
-            allowed,
-            reach,
-            compare_all,
-        )
-        if limit is not None and k is None:
-            return ranges_of(state, asked, request, own=own, radius=limit)
-        return hits_of(state, asked, request, own=own, radius=limit)
 
     def neighbors_graph(
         self,
@@ -989,40 +858,15 @@ class Index:
                [1., 0., 0.],
                [0., 1., 0.]])
         """
-        check_choice(mode, "mode", ("connectivity", "distance"))
-        state = self._state
-        n = check_k(k)
-        if n >= state.n_live:
-            raise InputError(f"k must be less than the number of rows, {state.n_live}, got {k}")
-        how = check_rerank(rerank, state)
-        if how == "asymmetric" and state.vector_type is None:
-            if rerank != "auto":
-                raise InputError("rerank must be None here: rows without vectors have no margins")
-            how = None
-        visited = check_probes(probes, state)
-        if state.vector_type is None:
-            if probes is not None and self.kind == "multi":
-                raise InputError(
-                    f"probes is {probes}, but buckets are chosen by the margins of vectors, and "
-                    "this index keeps none: leave probes out, which searches codes exactly, or "
-                    "build the index with keep_vectors=True"
-                )
-            visited = None
-        request = Request(
-            n,
-            n_candidates(candidates, n, how, state),
-            how,
-            allowed_rows(state, None),
-            reach_of(state, None, probes),
-            not state.sketch.is_learnt,
-        )
         return neighbors_graph(
-            state,
-            request,
-            with_distances=mode == "distance",
-            probes=visited,
-            n_threads=check_threads(n_threads),
-            verbose=verbose > 0,
+            self._state,
+            k,
+            mode=mode,
+            candidates=candidates,
+            rerank=rerank,
+            probes=probes,
+            n_threads=n_threads,
+            verbose=verbose,
         )
 
     def near_duplicates(
@@ -1054,29 +898,13 @@ class Index:
         >>> Index.build(X, n_bits=4, random_state=0).near_duplicates(0)
         Pairs(ids=array([[0, 2]]), distances=array([0], dtype=int32))
         """
-        state = self._state
-        how = check_rerank(rerank, state)
-        if how == "asymmetric":
-            raise InputError("rerank must be None or 'exact' here: pairs have no query")
-        if how is None and not state.sketch.counts:
-            raise InputError(
-                f"distances of {state.sketch.name} are estimates, in which pairs would be missed: "
-                "pass rerank='exact', which takes kept vectors"
-            )
-        n = n_candidates(candidates, USUAL_K, how, state)
         return near_duplicates(
-            state,
-            Request(
-                USUAL_K,
-                n,
-                how,
-                allowed_rows(state, None),
-                reach_of(state),
-                not state.sketch.is_learnt,
-            ),
-            check_radius(radius, how, state),
-            n_threads=check_threads(n_threads),
-            verbose=verbose > 0,
+            self._state,
+            radius,
+            rerank=rerank,
+            candidates=candidates,
+            n_threads=n_threads,
+            verbose=verbose,
         )
 
     def tune(
@@ -1139,20 +967,7 @@ class Index:
         >>> Index.build(np.eye(4, dtype=np.float32), n_bits=8).get([2])
         array([[0., 0., 1., 0.]], dtype=float32)
         """
-        state = self._state
-        if state.vector_type is None:
-            raise InputError("this index keeps no vectors: build it with keep_vectors=True")
-        wanted = self._check_ids(ids)
-        where, ranks = locate(state, wanted)
-        if bool((where < 0).any()):
-            raise InputError(f"id {shown(wanted[int((where < 0).argmax())])!r} is not in the index")
-        dtype = "float32" if state.sketch.scaled else state.vector_type
-        found = np.empty((len(wanted), state.sketch.n_features), dtype)
-        for number, segment in enumerate(state.segments):
-            here = where == number
-            if segment.vectors is not None and here.any():
-                found[here] = state.vectors_at(segment, segment.positions_of(ranks[here]))
-        return found
+        return vectors_of(self._state, self._check_ids(ids))
 
     def matching(self, filter: AnyFilter | None) -> NDArray[Any]:  # noqa: A002
         """Ids of the rows that a search with this filter may find.
@@ -1171,17 +986,7 @@ class Index:
         >>> Index.build(X, n_bits=8, payload=years).matching({"year": {"$lt": 2010}})
         array([0, 1])
         """
-        state = self._state
-        parts = [
-            segment.ids if allowed is None else segment.ids[allowed]
-            for segment, allowed in zip(state.segments, allowed_rows(state, filter), strict=True)
-        ]
-        if not parts:
-            return public_ids(no_ids(state.id_type))
-        whole = np.concatenate(parts)  # a copy, even of one part: users may change it
-        if len(parts) > 1:
-            whole.sort()
-        return public_ids(whole)
+        return matching_ids(self._state, filter)
 
     def payload(self, ids: ArrayLike) -> pa.Table:
         """What is kept beside the vectors of rows.
@@ -1216,51 +1021,65 @@ class Index:
         else:
             self.__dict__.update(type(self).open(**parts).__dict__)
 
+    @classmethod
+    def _made(
+        cls,
+        make: Callable[[Place], State],
+        path: str | os.PathLike[str] | None,
+        needed: int = 0,
+    ) -> Self:
+        """A new index: in memory, or in a folder with room for so many bytes."""
+        if path is None:
+            return cls(make(MEMORY))
+        with Store.creating(path, form=INDEX) as change:
+            change.check_room(needed)  # said before the index learns, which takes long
+            state = make(on_disk(change))
+            content = change.publish(
+                content_of(state), checked=CHECKED, version=state.format_version
+            )
+        return cls(with_segments_of(state, content), change.store)
+
     @lets_go
-    def _change(self, make: Callable[[State, Place], State]) -> None:
-        """Replace the state by what is made of the newest one; on disk first, if it is there."""
+    def _change(self, make: Callable[[State, Place], State]) -> tuple[State, State]:
+        """Replace the newest state by what is made of it; on disk first, if it is there.
+
+        Returns
+        -------
+        The state before, and the state after
+        """
         with self._lock:
             if self._store is None:
-                self._state = make(self._state, MEMORY)
-                return
+                before = self._state
+                self._state = make(before, MEMORY)
+                return before, self._state
             with self._store.change() as change:
                 if self._store.mark != self._mark:
-                    self._state = _state_at(self._store.path, change.content, self._state)
+                    self._state = state_at(self._store.path, change.content, self._state)
                     self._mark = self._store.mark
-                after = make(self._state, on_disk(change))
-                if after is self._state:
-                    return
-                same = after.sketch is self._state.sketch
+                before = self._state
+                after = make(before, on_disk(change))
+                if after is before:
+                    return before, after
+                same = after.sketch is before.sketch
                 content = content_of(after, unchanged=change.content if same else None)
                 published = change.publish(content, checked=CHECKED, version=after.format_version)
                 self._state = with_segments_of(after, published)
                 self._mark = self._store.mark
-
-    def _check_payload(
-        self, payload: Any, n_rows: int, *, needed: bool = True
-    ) -> PayloadRows | None:
-        columns = None
-        if not self._state.is_open:  # or the first rows decide
-            columns = self._state.payload
-            check_given(payload, columns, needed=needed)
-        return None if payload is None else payload_rows(payload, n_rows, columns)
+                return before, self._state
 
     def _check_ids(self, ids: ArrayLike) -> NDArray[Any]:
         return check_own_type(ids, self._state)
 
 
-def _in_words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_in_words, value))
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def index_state(index: Index) -> State:
+    """All that an index is at this moment: what the other rooms of the package see of it.
 
+    ``Index(state)`` goes the other way: an index in memory.
 
-def _state_at(path: Path, content: dict[str, Any], before: State | None = None) -> State:
-    try:
-        return state_from(content, before)
-    except FileError as error:
-        raise FileError(f"{path}: {error}") from None
+    Examples
+    --------
+    >>> state = index_state(Index.build(np.eye(8), n_bits=8))
+    >>> state.n_live, len(Index(state))
+    (8, 8)
+    """
+    return index._state

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
@@ -13,14 +12,9 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_chance, check_choice, check_integer
 from densehash.errors import InputError
-from densehash.index.building import (
-    as_hashed,
-    check_settings,
-    empty_state,
-    kept_type,
-    sketch_for,
-)
+from densehash.index.building import check_settings, kept_type, learnt, sketch_for
 from densehash.index.changes import with_rows
+from densehash.index.encoding import as_hashed
 from densehash.index.gathering import Gathered
 from densehash.index.ids import IdType, type_of
 from densehash.index.kinds import Flat
@@ -30,13 +24,8 @@ from densehash.index.placing import MEMORY, Place
 from densehash.index.segment import joined
 from densehash.index.sketches import Plan, Signs, Unlearnt
 from densehash.index.state import State
-from densehash.rows import rows_of
-from densehash.rows.devices import current_device
 from densehash.source import Source
 from densehash.truth import METRICS
-
-if TYPE_CHECKING:
-    from densehash.hashers import Hasher
 
 __all__ = ["LEARN_AT", "built", "grown", "ready_for", "state_to_learn"]
 
@@ -52,17 +41,11 @@ def built(
     metric: str,
     vector_type: str | None,
     random_state: int | RandomState | None,
-    sketch: str = "auto",
-    hasher: str | Hasher = "auto",
-    n_bits: int | None = None,
-    kind: str = "auto",
-    n_groups: int | None = None,
-    groups_a_row: int | None = None,
-    n_tables: int | None = None,
     next_id: int = 0,
     place: Place = MEMORY,
     verbose: bool = False,
     hashed: Any = None,
+    **settings: Any,
 ) -> State:
     """An index that has learnt from its rows.
 
@@ -74,9 +57,8 @@ def built(
     vector_type : in which vectors are kept, or None
     next_id : at least this is the first number that was never an id
     place : where segments go
-    hashed : as in :func:`~densehash.index.building.rowset_of`
-    metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
-        as in :meth:`densehash.Index.build`
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
+    metric, random_state, verbose, **settings : as in :func:`~densehash.index.building.learnt`
 
     Examples
     --------
@@ -84,24 +66,18 @@ def built(
     >>> state.n_live, state.next_id
     (8, 8)
     """
-    empty = empty_state(
+    empty = learnt(
         as_hashed(X, metric) if hashed is None else hashed,
-        partial(rows_of, verbose=verbose, device=current_device()),
-        sketch=sketch,
-        hasher=hasher,
-        n_bits=n_bits,
-        kind=kind,
-        options={"n_groups": n_groups, "n_tables": n_tables},
+        X.dtype,
         metric=metric,
         id_type="int64" if ids is None else type_of(ids),
         vector_type=vector_type,
+        payload=None if payload is None else payload.columns,
         random_state=random_state,
-        verbose=int(verbose),
-        scaled=vector_type == "int8" and X.dtype.kind == "f",
-        groups_a_row=groups_a_row,
+        verbose=verbose,
+        **settings,
     )
-    columns = None if payload is None else payload.columns
-    empty = replace(empty, payload=columns, next_id=next_id)
+    empty = replace(empty, next_id=next_id)
     whole = with_rows(empty, X, ids, int(verbose), payload=payload, place=place, hashed=hashed)
     ready = measured(whole, X, ids, random_state, verbose=verbose, hashed=hashed)
     ready.sketch.forget()
@@ -143,7 +119,7 @@ def state_to_learn(n_features: int, metric: str, settings: Mapping[str, Any]) ->
         learn_at,
         **{name: told[name] for name in ("sketch", "hasher", "n_bits", "kind", "groups_a_row")},
         options={name: told[name] for name in ("n_groups", "n_tables")},
-        keeps_vectors=kept_type(np.empty((0, d)), plan.keep_vectors) is not None,
+        keeps_vectors=kept_type(np.dtype("float32"), plan.keep_vectors) is not None,
     )
     reason = f"flat: every row is compared until there are {learn_at:,}, from which it then learns"
     return State(Unlearnt(d, plan), Flat(), metric, "int64", "float32", reason=reason)
@@ -212,7 +188,7 @@ def grown(state: State, place: Place = MEMORY, *, verbose: bool = False) -> Stat
         ids,
         payload,
         metric=state.metric,
-        vector_type=kept_type(X, plan.keep_vectors),
+        vector_type=kept_type(X.dtype, plan.keep_vectors),
         random_state=plan.random_state,
         next_id=state.next_id,
         place=place,
@@ -229,9 +205,9 @@ def _told(plan: Plan) -> dict[str, Any]:
 
 def _first_type(X: NDArray[Any] | Source, plan: Plan) -> str:
     """The type in which vectors are kept until it learns, which needs all of them."""
-    kept = kept_type(X, plan.keep_vectors)
+    kept = kept_type(X.dtype, plan.keep_vectors)
     name = sketch_for(plan.sketch, plan.hasher, plan.kind, plan.n_bits)
     with_scales = kept == "int8" and X.dtype.kind == "f" and name == Signs.name
     if kept is None or with_scales:
-        return str(kept_type(X, True))
+        return str(kept_type(X.dtype, True))
     return kept

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.columns import is_tensor
-from densehash.rows.mapped import unmapped
+from densehash.mapped import unmapped
 from densehash.rows.numerics import as_type, module_of
 from densehash.source import Source
 

@@ -14,11 +14,11 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.checks import check_chance
-from densehash.index.building import as_hashed
+from densehash.index.arguments import USUAL_K, question_of
+from densehash.index.candidates import exactly, merged
 from densehash.index.changes import locate
-from densehash.index.question import EVERYTHING, Question
-from densehash.index.requests import USUAL_K, question_of
-from densehash.index.searching import exactly, merged
+from densehash.index.encoding import as_hashed
+from densehash.index.queries import EVERYTHING, Question
 from densehash.index.segment import firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.state import Settings, State
@@ -67,7 +67,7 @@ def measured(
     ids : of these rows, (n,); None where they are 0 to n - 1
     random_state : draws the rows that ask
     verbose : whether it shows a bar while it takes long
-    hashed : as in :func:`~densehash.index.building.rowset_of`
+    hashed : as in :func:`~densehash.index.encoding.rowset_of`
 
     Examples
     --------
@@ -116,15 +116,7 @@ def rows_that_ask(n: int, random_state: int | RandomState | None) -> NDArray[np.
 
 
 def with_too_few(state: State, n: int) -> State:
-    """An index of so few rows that nothing is measured.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8, sketch="codes")._state
-    >>> with_too_few(state, 8).reason[-58:]
-    '8 rows are too few to learn from, so every row is compared'
-    """
+    """An index of so few rows that nothing is measured."""
     few = f"{n:,} rows are too few to learn from, so every row is compared"
     return replace(state, reason=f"{state.reason}; {few}")
 
@@ -141,15 +133,6 @@ def settings_for(
     truth : (q, k) their neighbours without themselves: distances where these are exact, or else
         positions, counted over all segments
     own : int64 (q,), positions of the rows that ask
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> X = np.random.default_rng(0).standard_normal((300, 4), dtype=np.float32)
-    >>> state = Index.build(X, random_state=0)._state
-    >>> truth = np.sort(np.linalg.norm(X[:50, None] - X, axis=2))[:, 1:11]
-    >>> settings_for(state, question_of(state, X[:50]), truth, np.arange(50)).recall >= 0.97
-    True
     """
     kept = state.vector_type is not None
     reaches = state.sketch.reaches(
@@ -179,13 +162,6 @@ def distances_to(
     Returns
     -------
     float32 (q, k), infinite where there is none
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8)._state
-    >>> distances_to(state, question_of(state, [[1.0]]), np.array([[4, 2]]))
-    array([[1., 3.]], dtype=float32)
     """
     parts: list[Candidates] = []
     first = 0

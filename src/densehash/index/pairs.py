@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.answers import neighbours, neighbours_within
+from densehash.checks import check_choice, check_threads
+from densehash.errors import InputError
+from densehash.index.arguments import (
+    USUAL_K,
+    check_k,
+    check_probes,
+    check_radius,
+    check_rerank,
+    n_candidates,
+    reach_of,
+)
+from densehash.index.filters import allowed_rows
 from densehash.index.ids import find, no_ids, public_ids
 from densehash.index.ordering import order_of
-from densehash.index.question import Question, Request
+from densehash.index.queries import Question, Reach, Request
+from densehash.index.search import neighbours, neighbours_within
 from densehash.index.state import State
 from densehash.progress import bar
 
@@ -43,6 +55,85 @@ class Pairs(NamedTuple):
 
 def neighbors_graph(
     state: State,
+    k: int,
+    *,
+    mode: str,
+    candidates: int | None,
+    rerank: str | None,
+    probes: int | None,
+    n_threads: int | None,
+    verbose: int,
+) -> csr_matrix:
+    """The nearest rows of each row: see :meth:`densehash.index.Index.neighbors_graph`."""
+    check_choice(mode, "mode", ("connectivity", "distance"))
+    n_wanted = check_k(k)
+    if n_wanted >= state.n_live:
+        raise InputError(f"k must be less than the number of rows, {state.n_live}, got {k}")
+    how = check_rerank(rerank, state)
+    if how == "asymmetric" and state.vector_type is None:
+        if rerank != "auto":
+            raise InputError("rerank must be None here: rows without vectors have no margins")
+        how = None
+    visited = check_probes(probes, state)
+    if state.vector_type is None:
+        if probes is not None and state.kind.probes_by_margins:
+            raise InputError(
+                f"probes is {probes}, but buckets are chosen by the margins of vectors, and "
+                "this index keeps none: leave probes out, which searches codes exactly, or "
+                "build the index with keep_vectors=True"
+            )
+        visited = None
+    request = _request(state, n_wanted, candidates, how, reach_of(state, None, probes))
+    return _graph(
+        state,
+        request,
+        with_distances=mode == "distance",
+        probes=visited,
+        n_threads=check_threads(n_threads),
+        verbose=verbose > 0,
+    )
+
+
+def near_duplicates(
+    state: State,
+    radius: float,
+    *,
+    rerank: str | None,
+    candidates: int | None,
+    n_threads: int | None,
+    verbose: int,
+) -> Pairs:
+    """All pairs of near rows: see :meth:`densehash.index.Index.near_duplicates`."""
+    how = check_rerank(rerank, state)
+    if how == "asymmetric":
+        raise InputError("rerank must be None or 'exact' here: pairs have no query")
+    if how is None and not state.sketch.counts:
+        raise InputError(
+            f"distances of {state.sketch.name} are estimates, in which pairs would be missed: "
+            "pass rerank='exact', which takes kept vectors"
+        )
+    request = _request(state, USUAL_K, candidates, how, reach_of(state))
+    limit = check_radius(radius, how, state)
+    return _near_pairs(
+        state, request, limit, n_threads=check_threads(n_threads), verbose=verbose > 0
+    )
+
+
+def _request(
+    state: State, k: int, candidates: int | None, rerank: str | None, reach: Reach | None
+) -> Request:
+    return Request(
+        k,
+        n_candidates(candidates, k, rerank, state),
+        rerank,
+        allowed_rows(state, None),
+        reach,
+        not state.sketch.is_learnt,
+    )
+
+
+def _graph(
+    state: State,
     request: Request,
     *,
     with_distances: bool,
@@ -50,18 +141,6 @@ def neighbors_graph(
     n_threads: int,
     verbose: bool,
 ) -> csr_matrix:
-    """The k nearest other rows of every row: see :meth:`densehash.index.Index.neighbors_graph`.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> request = Request(3, 5, "exact", [None])
-    >>> how = {"with_distances": True, "probes": None, "n_threads": 1, "verbose": False}
-    >>> neighbors_graph(state, request, **how)[0].data
-    array([1., 2., 3.])
-    """
     from scipy.sparse import csr_matrix  # noqa: PLC0415  in no other search
 
     all_ids = np.sort(np.concatenate([segment.live_ids for segment in state.segments]))
@@ -83,20 +162,9 @@ def neighbors_graph(
     return csr_matrix((values.reshape(-1), columns.reshape(-1), limits), shape=(n, n))
 
 
-def near_duplicates(
+def _near_pairs(
     state: State, request: Request, radius: float, *, n_threads: int, verbose: bool
 ) -> Pairs:
-    """All pairs of near rows: see :meth:`densehash.index.Index.near_duplicates`.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> request = Request(3, 5, "exact", [None])
-    >>> len(near_duplicates(state, request, 1.0, n_threads=1, verbose=False).ids)
-    4
-    """
     firsts, seconds, distances = [], [], []
     with bar("finding near-duplicates", state.n_live, shown=verbose) as advance:
         for own, asked in _questions(state, None, n_threads):

@@ -84,18 +84,7 @@ MEMORY = Place(in_memory, lambda _: None, None)
 
 
 def on_disk(change: Change) -> Place:
-    """The folder that is changed: what is put there counts when it is published.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> from tempfile import TemporaryDirectory
-    >>> from densehash.store import Store
-    >>> with TemporaryDirectory() as folder, Store.creating(Path(folder, "a.dh")) as change:
-    ...     on_disk(change).put(np.arange(3), "ids")
-    array([0, 1, 2])
-    """
+    """The folder that is changed: what is put there counts when it is published."""
 
     def put(array: NDArray[Any] | Source, name: str) -> NDArray[Any]:
         return change.stage(array, f"segments.{name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from densehash.index.ids import IdType
 from densehash.index.kinds import Kind, kind_from
 from densehash.index.payload import Payload
 from densehash.index.placing import Put, in_memory
-from densehash.index.question import Reach
+from densehash.index.queries import Reach
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES, Rowset, Segment, joined
 from densehash.index.sketches import Bits, Codes, Sketch, Unlearnt, sketch_from
 from densehash.index.sketches.bits import HAMMING
@@ -36,6 +37,7 @@ __all__ = [
     "Settings",
     "State",
     "content_of",
+    "state_at",
     "state_from",
     "with_segments_of",
 ]
@@ -277,12 +279,6 @@ def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict
     state : the index
     unchanged : the content of a file of this index that has learnt the same, from which the parts
         in CHECKED are taken: an array that is a file already is not written again
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> content_of(Index.build(np.eye(8), n_bits=8)._state)["kind"]
-    'flat'
     """
     if unchanged is None:
         unchanged = {"kind_settings": dict(state.kind.settings()), **state.sketch.settings()}
@@ -327,12 +323,6 @@ def state_from(content: Mapping[str, Any], before: State | None = None) -> State
 
     What is not looked at here is each row's own: the kernels that read it stay inside its arrays.
     What was read of the payloads of the state ``before`` is not read again.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state_from(content_of(Index.build(np.eye(8), n_bits=8)._state)).n_live
-    8
     """
     try:
         return _state_from(content, before)
@@ -342,16 +332,24 @@ def state_from(content: Mapping[str, Any], before: State | None = None) -> State
         raise FileError(f"the index cannot be read: {error}") from None
 
 
-def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
-    """The same index, its rows read from what was just written.
+def state_at(folder: Path, content: Mapping[str, Any], before: State | None = None) -> State:
+    """The index that a folder holds, as :func:`state_from` reads it; an error names the folder.
 
     Examples
     --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> with_segments_of(state, content_of(state)).n_live
-    8
+    >>> state_at(Path("a.dh"), {})
+    Traceback (most recent call last):
+        ...
+    densehash.errors.FileError: a.dh: the index cannot be read: 'metric'
     """
+    try:
+        return state_from(content, before)
+    except FileError as error:
+        raise FileError(f"{folder}: {error}") from None
+
+
+def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
+    """The same index, its rows read from what was just written."""
     return replace(
         state, segments=tuple(_segment_from(part, state, state) for part in content["segments"])
     )

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from densehash.checks import check_recall
 from densehash.errors import InputError
-from densehash.index.answers import hits_of
+from densehash.index.candidates import candidates_of, exactly, merged, named
+from densehash.index.candidates import nearest as neighbours_of
 from densehash.index.ids import find
 from densehash.index.measuring import RECALLS
 from densehash.index.ordering import Found
-from densehash.index.question import EVERYTHING, Question, Request
-from densehash.index.searching import candidates_of, exactly, merged, named
-from densehash.index.searching import nearest as neighbours_of
+from densehash.index.queries import EVERYTHING, Question, Request
+from densehash.index.search import hits_of
 from densehash.index.segment import Segment, firsts_of
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.calibration import SURE
@@ -95,18 +95,7 @@ class Tuning(NamedTuple):
 def tune(
     state: State, asked: Question, *, recall: float, k: int, verbose: bool
 ) -> tuple[Tuning, Settings]:
-    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked = question_of(state, [[2.0]])
-    >>> tune(state, asked, recall=1.0, k=2, verbose=False)[0].recall
-    1.0
-    """
+    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`."""
     check_recall(recall)
     if k > state.n_live:
         raise InputError(f"k must be at most the number of rows, {state.n_live}, got {k}")

@@ -15,8 +15,8 @@ from densehash.choices import MetricName
 from densehash.datasets import DataSet
 from densehash.errors import InputError
 from densehash.locks import cached_property
+from densehash.mapped import unmapped
 from densehash.paper.view import View
-from densehash.rows.mapped import unmapped
 from densehash.source import Source
 from densehash.truth import METRICS, nearest
 

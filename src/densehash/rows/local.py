@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from densehash.checks import check_integer, check_vectors
 from densehash.errors import InputError
+from densehash.mapped import unmapped
 from densehash.parallel import map_in_order, n_threads, one_blas_thread
 from densehash.progress import bar
-from densehash.rows.mapped import unmapped
 from densehash.rows.numerics import Floats, as_type, module_of, square_sum, to_host
 from densehash.source import Source
 

@@ -1,6 +1,6 @@
 """A folder of arrays that changes as a whole or not at all: ``docs/format.md`` has every byte."""
 
-from densehash.disk import lets_go
+from densehash.file_locks import lets_go
 from densehash.store.changing import Change
 from densehash.store.folder import Store
 from densehash.store.reading import verify

@@ -187,18 +187,6 @@ def check_file(folder: Path, entry: Entry, advance: Callable[[int], None]) -> No
     Raises
     ------
     FileError : if the file is missing, or differs in a single bit
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> entry = Entry("0123456789abcdef-x.npy", "|u1", (2,), 130, "0" * 64, True)
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, entry.file).write_bytes(header_of("|u1", (2,)) + b"ab")
-    ...     try:
-    ...         check_file(Path(folder), entry, lambda _: None)
-    ...     except FileError as error:
-    ...         print(str(error).removeprefix(folder)[1:])
-    0123456789abcdef-x.npy is damaged: its checksum is not the one in the manifest
     """
     path = folder / entry.file
     digest, n_read = hashlib.sha256(), 0

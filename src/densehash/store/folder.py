@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densehash import disk
-from densehash.store import changing
-from densehash.store.changing import TIMEOUT, Change
+from densehash.file_locks import lets_go
+from densehash.store import lockfile
+from densehash.store.changing import Change
+from densehash.store.lockfile import TIMEOUT
 from densehash.store.manifest import INDEX, MANIFEST, decode, entries_of
 from densehash.store.reading import State, find_manifest, load, verify
 
@@ -51,7 +52,7 @@ class Store:
         self._state = state
 
     @classmethod
-    @disk.lets_go
+    @lets_go
     def create(
         cls,
         path: str | os.PathLike[str],
@@ -116,7 +117,7 @@ class Store:
         {'parts': [array([0, 0]), array([1, 1]), array([2, 2])]}
         """
         folder = Path(path).absolute()
-        with changing.making(folder, form, timeout) as (lock, old):
+        with lockfile.making(folder, form, timeout) as (lock, old):
             change = Change(cls(folder, old), old, lock, anew=True)
             try:
                 yield change
@@ -195,10 +196,10 @@ class Store:
         ------
         FileError : if another process writes all that time, or the folder cannot be written
         """
-        with changing.lock(self.path, timeout) as lock:
+        with lockfile.lock(self.path, timeout) as lock:
             self._state = state = self._newest()
-            changing.settle(self.path, lock)
-            changing.sweep(self.path, state)
+            lockfile.settle(self.path, lock)
+            lockfile.sweep(self.path, state)
             change = Change(self, state, lock)
             try:
                 yield change

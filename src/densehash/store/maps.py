@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densehash.errors import FileError
+from densehash.mapped import give_back
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 if sys.platform != "win32":
     from densehash._native import Map
 
-__all__ = ["Origin", "check_unchanged", "give_back", "map_file", "origin_of"]
+__all__ = ["Origin", "check_unchanged", "map_file", "origin_of"]
 
 _BLOCK = 1 << 24  # bytes in memory at a time
 
@@ -118,17 +119,3 @@ def check_unchanged(array: NDArray[Any]) -> None:
         give_back(array)
     if digest.hexdigest() != origin.sha256:
         raise origin.damaged()
-
-
-def give_back(array: NDArray[Any]) -> None:
-    """Drop what was read of a mapped array from the memory of this process.
-
-    The system may keep it; it is read again when it is needed. Other arrays stay as they are.
-
-    Examples
-    --------
-    >>> give_back(np.zeros(3))
-    """
-    pages: Any = array.base
-    if sys.platform != "win32" and isinstance(pages, Map):
-        pages.give_back()

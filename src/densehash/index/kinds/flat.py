@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from densehash.index.kinds.kind import Kind
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.segment import Segment
 
 __all__ = ["Flat"]

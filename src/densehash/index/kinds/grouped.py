@@ -16,7 +16,7 @@ from densehash.errors import FileError
 from densehash.index.grouping import Centers, n_groups_for
 from densehash.index.kinds.kind import Kind
 from densehash.index.native import nearest_groups
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Groups

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.segment import Segment
 from densehash.index.visits import Visits
 from densehash.rows import Floats, Rows

@@ -19,7 +19,7 @@ from densehash.checks import check_integer
 from densehash.errors import FileError
 from densehash.index.kinds.kind import Kind
 from densehash.index.multi_tables import MOST_PROBES, build_tables, n_tables_for
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Tables

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.index.question import EVERYTHING, Reach
+from densehash.index.queries import EVERYTHING, Reach
 from densehash.index.sketches.entries import SignModel
 from densehash.parallel import n_threads
 
@@ -92,7 +92,7 @@ def calibrated(
 
     Returns
     -------
-    A :class:`~densehash.index.question.Reach` for each recall; what is expected of it is below the
+    A :class:`~densehash.index.queries.Reach` for each recall; what is expected of it is below the
     recall only if nothing reaches that: then it is within half a percent of the most that can be
     found, as all of it may take ten times as long. The same input gives the same.
 

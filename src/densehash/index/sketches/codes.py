@@ -18,7 +18,7 @@ from densehash.errors import FileError, InputError
 from densehash.index.kinds import Kind
 from densehash.index.multi_tables import multi_probe, multi_top_k, multi_within
 from densehash.index.native import rerank_codes, top_k_in_groups
-from densehash.index.question import Prepared
+from densehash.index.queries import Prepared
 from densehash.index.segment import Segment
 from densehash.index.sketches.sketch import Candidates, Column, Sketch
 from densehash.index.visits import Allowed, Groups, Tables, Visits

@@ -14,7 +14,7 @@ way from −2 ⟨q, c⟩, with α = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,10 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash import _native
+from densehash.checks import check_positive
 from densehash.columns import is_tensor
+from densehash.errors import FileError
+from densehash.index.stored import check_stored
 from densehash.locks import cached_property
 from densehash.parallel import n_threads, one_blas_thread
 
@@ -66,6 +69,24 @@ class Decoder:
     alpha: float
     beta: float
     metric: str
+
+    def content(self) -> dict[str, Any]:
+        """What an index file keeps."""
+        names = ("whole", "steps", "alpha", "beta")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_content(
+        cls, stored: Mapping[str, Any], n_bits: int, n_features: int, metric: str
+    ) -> Decoder:
+        """The decoder of an index file; what does not fit together is an error."""
+        whole, steps = stored["whole"], stored["steps"]
+        check_stored(whole, "whole", np.int8, (n_bits, n_features))
+        check_stored(steps, "steps", np.float32, (n_bits,))
+        if not bool((np.isfinite(steps) & (steps > 0)).all()):
+            raise FileError("the steps of a decoder must be finite numbers greater than 0")
+        alpha, beta = (check_positive(stored[name], name) for name in ("alpha", "beta"))
+        return cls(whole, steps, alpha, beta, metric)
 
     @property
     def n_bits(self) -> int:

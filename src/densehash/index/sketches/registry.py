@@ -22,20 +22,7 @@ SKETCHES: dict[str, type[Sketch]] = {
 
 
 def sketch_from(content: Mapping[str, Any], kind: Kind) -> Sketch:
-    """The sketch of an index file; version 1 of the format knows codes alone, and names none.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.state import content_of
-    >>> state = Index.build([[0.0], [1.0]], n_bits=8)._state
-    >>> sketch_from(content_of(state), state.kind).n_bits
-    8
-    >>> sketch_from({"sketch": "cloudy"}, state.kind)
-    Traceback (most recent call last):
-        ...
-    densehash.errors.FileError: there is no sketch 'cloudy' of rows
-    """
+    """The sketch of an index file; version 1 of the format knows codes alone, and names none."""
     name = content.get("sketch", Codes.name)
     if not isinstance(name, str) or name not in SKETCHES:
         raise FileError(f"there is no sketch {name!r} of rows")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from densehash.index.kinds import Kind
 from densehash.index.ordering import Found
 from densehash.index.placing import Put
-from densehash.index.question import Prepared, Question, Reach, Request
+from densehash.index.queries import Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed, Matches, Visits
@@ -67,7 +67,7 @@ class Sketch(ABC):
     reranks: tuple[str, ...] = ()
     """Ways to re-rank without vectors, the best first."""
     estimates: ClassVar[bool] = False
-    """Whether distances are estimated, so that a :class:`~densehash.index.question.Reach` says how
+    """Whether distances are estimated, so that a :class:`~densehash.index.queries.Reach` says how
     many rows are compared."""
     scaled: bool = False
     """Whether vectors are kept as whole numbers, with a scale for each row in a column."""

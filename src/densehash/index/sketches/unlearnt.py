@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from densehash.checks import check_choice, check_integer
 from densehash.errors import FileError
 from densehash.index.kinds import KINDS, Flat, Kind
-from densehash.index.question import Prepared
+from densehash.index.queries import Prepared
 from densehash.index.segment import VECTOR_TYPES, Segment
 from densehash.index.sketches.signs import SignQueries, check_size
 from densehash.index.sketches.sketch import Column, Sketch

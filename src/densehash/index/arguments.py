@@ -22,7 +22,7 @@ from densehash.columns import as_plain
 from densehash.errors import InputError
 from densehash.index.ids import check_ids, no_ids, type_of
 from densehash.index.kinds import KINDS
-from densehash.index.question import EVERYTHING, Question, Reach
+from densehash.index.queries import EVERYTHING, Question, Reach
 from densehash.index.sketches import Bits
 from densehash.index.sketches.codes import CodeQueries
 from densehash.index.state import State
@@ -64,14 +64,7 @@ def check_k(k: int | None) -> int:
 
 
 def check_own_type(ids: ArrayLike, state: State, name: str = "ids") -> NDArray[Any]:
-    """Ids as they are kept, of the type that the index has; none, where a list is empty.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> check_own_type([3, 4], Index.build(np.eye(8), n_bits=8)._state)
-    array([3, 4])
-    """
+    """Ids as they are kept, of the type that the index has; none, where a list is empty."""
     if isinstance(ids, (list, tuple)) and len(ids) == 0:
         return no_ids(state.id_type)
     found = check_ids(ids, name)
@@ -81,15 +74,7 @@ def check_own_type(ids: ArrayLike, state: State, name: str = "ids") -> NDArray[A
 
 
 def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
-    """The ids of the queries, as they are kept, where they are given.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> check_own(True, 2, state), check_own([3, 4], 2, state)
-    (True, array([3, 4]))
-    """
+    """The ids of the queries, as they are kept, where they are given."""
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
     if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # of one vector
@@ -101,15 +86,7 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
 
 
 def check_radius(radius: float, rerank: str | None, state: State) -> float:
-    """How far away neighbours may be; a whole number where they are counted in bits.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
-    >>> check_radius(2, None, state), check_radius(0.5, "exact", state)
-    (2, 0.5)
-    """
+    """How far away neighbours may be; a whole number where they are counted in bits."""
     number = isinstance(radius, (int, float, np.integer, np.floating))
     if not number or math.isnan(radius):
         raise InputError(f"radius must be a number, got {radius!r}")
@@ -119,14 +96,7 @@ def check_radius(radius: float, rerank: str | None, state: State) -> float:
 
 
 def check_rerank(rerank: str | None, state: State) -> str | None:
-    """By what candidates are re-ranked: "exact", a way of the sketch's own, or None.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> check_rerank("auto", Index.build(np.eye(8), n_bits=8)._state)
-    'exact'
-    """
+    """By what candidates are re-ranked: "exact", a way of the sketch's own, or None."""
     if rerank is None:
         return None if state.sketch.is_learnt else "exact"  # there is nothing else to rank by
     own = state.sketch.reranks
@@ -142,14 +112,7 @@ def check_rerank(rerank: str | None, state: State) -> str | None:
 
 
 def check_probes(probes: int | None, state: State) -> int | None:
-    """How many groups, or buckets of each table, are visited; None is the kind's default.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> check_probes(2, Index.build(np.eye(8), n_bits=8, kind="multi")._state)
-    2
-    """
+    """How many groups, or buckets of each table, are visited; None is the kind's default."""
     if probes is None:
         return state.settings.probes
     if not state.kind.takes_probes:
@@ -162,13 +125,6 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     """How many candidates are re-ranked; at least k, and not more than there are rows.
 
     0, where distances are estimated and nothing is said: as many as may be among the nearest.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), hasher="itq", n_bits=8)._state
-    >>> n_candidates(None, 2, "exact", state)
-    8
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
@@ -194,14 +150,6 @@ def reach_of(state: State, recall: float | None = None, probes: int | None = Non
     state : the index
     recall : the share of the nearest rows to be found; None is what the index is set to
     probes : groups to be visited, however far away; None are as many as the recall takes
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> X = np.random.default_rng(0).standard_normal((400, 8), dtype=np.float32)
-    >>> state = Index.build(X, sketch="signs", random_state=0)._state
-    >>> reach_of(state, 0.8).spread < reach_of(state, 0.99).spread
-    True
     """
     if not state.sketch.is_learnt:
         if recall is not None:
@@ -291,13 +239,6 @@ def question_of(
     state : the index
     Q, metric, probes, n_threads : as in :meth:`densehash.Index.search`
     any_metric : whether the metric may differ from that of the index, where vectors tell distances
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> len(question_of(state, np.ones((2, 8))))
-    2
     """
     codes = state.sketch.codes_of(Q, "Q") if isinstance(state.sketch, Bits) else None
     if codes is not None:
@@ -376,13 +317,6 @@ def compares_all(
     metric : what the search goes by
     rerank : what :func:`check_rerank` returned
     candidates, probes : as in :meth:`densehash.Index.search`
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> [compares_all(state, metric, "exact", None, None) for metric in ("l2", "ip")]
-    [False, True]
     """
     if not state.sketch.is_learnt or metric == state.metric:
         return not state.sketch.is_learnt

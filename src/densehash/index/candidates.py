@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from densehash.index.native import rerank
 from densehash.index.ordering import Found, Ranked, first_of, with_wider
-from densehash.index.question import Question, Request
+from densehash.index.queries import Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates
 from densehash.index.sketches.signs import check_size
@@ -39,18 +39,7 @@ __all__ = [
 
 
 def nearest(state: State, asked: Question, request: Request) -> Found:
-    """The k neighbours of each query, in an index that has rows.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> nearest(state, asked, request).positions
-    array([[2, 1, 3]])
-    """
+    """The k neighbours of each query, in an index that has rows."""
     if request.compare_all:
         return compared(state, asked, request)
     if state.sketch.estimates and request.rerank == "exact" and request.n_candidates:
@@ -70,17 +59,7 @@ def nearest(state: State, asked: Question, request: Request) -> Found:
 
 
 def compared(state: State, asked: Question, request: Request) -> Found:
-    """The k nearest of all rows that may be found, by their vectors.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.arange(5.0)[:, np.newaxis], n_bits=8, random_state=0)._state
-    >>> asked = question_of(state, [[2.0]], metric="ip", any_metric=True)
-    >>> compared(state, asked, Request(2, 0, "exact", [None])).positions
-    array([[4, 3]])
-    """
+    """The k nearest of all rows that may be found, by their vectors."""
     check_size(asked.hashed if asked.metric == "cosine" else asked.vectors)
     parts = []
     for segment, allowed in zip(state.segments, request.allowed, strict=True):
@@ -103,19 +82,7 @@ def compared(state: State, asked: Question, request: Request) -> Found:
 
 
 def reranked(state: State, asked: Question, candidates: Found, request: Request) -> Found:
-    """The k candidates of each query that are nearest by what they are re-ranked by.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(1, 5, "exact", [None])
-    >>> candidates = candidates_of(state, asked, request)
-    >>> reranked(state, asked, candidates, request).positions
-    array([[2]])
-    """
+    """The k candidates of each query that are nearest by what they are re-ranked by."""
     parts = []
     for number, segment in enumerate(state.segments):
         positions = candidates.positions
@@ -132,17 +99,7 @@ def reranked(state: State, asked: Question, candidates: Found, request: Request)
 
 
 def exactly(segment: Segment, asked: Question, positions: NDArray[np.int64], k: int) -> Candidates:
-    """The first k of candidates by their true distances, from the vectors that are kept.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> exactly(state.segments[0], question_of(state, [[2.2]]), np.array([[4, 3, 1]]), 2).positions
-    array([[3, 1]])
-    """
+    """The first k of candidates by their true distances, from the vectors that are kept."""
     distances, found = rerank(
         as_compared(asked, segment),
         segment.kept,
@@ -156,18 +113,7 @@ def exactly(segment: Segment, asked: Question, positions: NDArray[np.int64], k: 
 
 
 def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
-    """Ids of what was found, in the form in which they are kept; anything where there is none.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> named(state.segments, nearest(state, asked, request))
-    array([[2, 1, 3]])
-    """
+    """Ids of what was found, in the form in which they are kept; anything where there is none."""
     if len(segments) == 1:
         return _names(segments[0], found.positions)
     ids = np.zeros(found.positions.shape, dtype=np.result_type(*(part.ids for part in segments)))
@@ -178,18 +124,7 @@ def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
 
 
 def candidates_of(state: State, asked: Question, request: Request) -> Found:
-    """The n candidates of each query; by (distance, id) where nothing is re-ranked.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(3, 5, "exact", [None])
-    >>> candidates_of(state, asked, request).there.sum()
-    np.int64(5)
-    """
+    """The n candidates of each query; by (distance, id) where nothing is re-ranked."""
     found = looked_up(state, asked, request)
     # A kind that does not look everywhere may have found too few: these queries look everywhere.
     wanted = min(request.k, n_allowed(state.segments, request.allowed))
@@ -216,16 +151,6 @@ def looked_up(
     state, asked, request : as in :func:`candidates_of`
     everywhere : whether all rows are looked at, whatever the kind
     ordered : whether they must come by (distance, id); they do where nothing is re-ranked
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked, request = question_of(state, [[2.0]]), Request(1, 1, None, [None])
-    >>> looked_up(state, asked, request).positions
-    array([[2]])
     """
     prepared = asked.prepared  # first: it refuses what nothing can be computed with
     parts = [
@@ -244,15 +169,7 @@ def looked_up(
 
 
 def n_allowed(segments: Sequence[Segment], allowed: Sequence[Allowed]) -> int:
-    """How many rows may be found.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.eye(8), n_bits=8)
-    >>> n_allowed(index._state.segments, [None])
-    8
-    """
+    """How many rows may be found."""
     return sum(
         segment.n_rows if which is None else int(np.count_nonzero(which))
         for segment, which in zip(segments, allowed, strict=True)
@@ -260,16 +177,7 @@ def n_allowed(segments: Sequence[Segment], allowed: Sequence[Allowed]) -> int:
 
 
 def merged(segments: Sequence[Segment], parts: Sequence[Candidates], n: int) -> Found:
-    """The first n by (distance, id) of what each segment has found; one alone stays as it is.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> part = Candidates(np.array([[0.5]], np.float32), np.array([[4]]))
-    >>> merged(index._state.segments, [part], 1).segments
-    array([[0]], dtype=int32)
-    """
+    """The first n by (distance, id) of what each segment has found; one alone stays as it is."""
     if len(parts) == 1:
         distances, positions = parts[0]
         return Found(distances, np.zeros(positions.shape, np.int32), positions)
@@ -297,18 +205,7 @@ def _names(segment: Segment, positions: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def as_compared(asked: Question, segment: Segment) -> NDArray[Any]:
-    """Queries in the type in which they are compared with kept vectors.
-
-    Examples
-    --------
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> index = Index.build(np.arange(5.0)[:, np.newaxis], hasher="itq", n_bits=8, random_state=0)
-    >>> state = index._state
-    >>> asked = question_of(state, [[2.0]])
-    >>> as_compared(asked, state.segments[0])
-    array([[2.]], dtype=float32)
-    """
+    """Queries in the type in which they are compared with kept vectors."""
     if asked.vectors.dtype == segment.kept.dtype and asked.vectors.itemsize == 1:  # exactly
         return asked.vectors
     return asked.vectors.astype(np.float32, copy=False)

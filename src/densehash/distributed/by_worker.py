@@ -1,4 +1,4 @@
-"""A batch of queries, asked of shards that are searched together.
+"""A batch of queries, asked of all shards of a worker together: how signs are searched.
 
 All shards that a process reads are segments of one index there: one call searches them, so that the
 nearest rows of one shard bound what is looked at in the others. A search is one task for each
@@ -16,16 +16,17 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from densehash.checks import check_threads
-from densehash.distributed.searching import Asked, Look, Search, at_worker, shards_of_workers
+from densehash.distributed.messages import Asked, Look, Search
 from densehash.distributed.shards import open_shard, together
+from densehash.distributed.workers import at_worker, shards_of_workers
 from densehash.errors import FileError
-from densehash.index.answers import equal_rows, neighbours_within
+from densehash.index.candidates import n_allowed, named, nearest
 from densehash.index.changes import locate
 from densehash.index.filters import allowed_rows
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Ranked, first_of, order_of
-from densehash.index.question import Question, Request
-from densehash.index.searching import n_allowed, named, nearest
+from densehash.index.queries import Question, Request
+from densehash.index.search import equal_rows, neighbours_within
 from densehash.index.state import State
 from densehash.rows.dask import compute, current_client
 
@@ -64,18 +65,6 @@ def nearest_together(
     names : of the shards
     own : ids of the queries, none of which is its own neighbour; True leaves out the first row that
         equals the query; False leaves out nothing
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> nearest_together(search, asked, ["shard-0123456789abcdef"], False)[1][0].lost
-    '/no-such-folder/shard-0123456789abcdef is not there'
     """
     wide = search
     if own is not False:  # one more, for the query itself
@@ -98,18 +87,6 @@ def within_together(
     """All rows within the radius of a batch of queries, by query, distance and id.
 
     The parameters are those of :func:`nearest_together`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None, radius=1.0)
-    >>> within_together(search, asked, ["shard-0123456789abcdef"], False)[0].ids
-    array([], dtype=int64)
     """
     parts, looks = _asked_of_all(_within_here, search._replace(equal=own is True), asked, names)
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -1,134 +1,35 @@
-"""One batch of queries, asked of all shards: a graph of tasks that Dask runs on the workers.
+"""A batch of queries, asked of each shard by itself: how codes are searched.
 
 Each shard looks for its best n candidates. These are merged to find the last candidate that counts,
 by (Hamming distance, id), over all shards; then each shard re-ranks those of its own that come up
 to it, and the k nearest of all are merged. So as many rows are re-ranked as one index would, and
-they are the same.
+they are the same. All of it is one graph of tasks, which Dask runs on the workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import dask
 import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
-from densehash.distributed.shards import Home, Opened, open_shard
+from densehash.distributed.messages import Asked, Look, Search
+from densehash.distributed.shards import Opened, open_shard
+from densehash.distributed.workers import at_worker, workers_for
 from densehash.errors import FileError
-from densehash.index.filters import AnyFilter, allowed_rows, is_of_columns
+from densehash.index.candidates import looked_up, n_allowed, named, reranked
+from densehash.index.filters import allowed_rows
 from densehash.index.ids import no_ids
 from densehash.index.ordering import Found, Ranked, first_of, up_to
-from densehash.index.question import Question, Reach, Request
-from densehash.index.searching import looked_up, n_allowed, named, reranked
+from densehash.index.queries import Request
 from densehash.index.state import State
-from densehash.rows.dask import compute, current_client
+from densehash.rows.dask import compute
 
-__all__ = [
-    "Answer",
-    "Asked",
-    "Look",
-    "Search",
-    "answer_of",
-    "at_worker",
-    "n_workers",
-    "shards_of_workers",
-    "workers_for",
-]
+__all__ = ["Answer", "answer_of"]
 
 _FAN_IN = 8  # answers that are merged at a time
-
-
-class Search(NamedTuple):
-    """What is asked for.
-
-    Attributes
-    ----------
-    home : of the shards
-    k : how many neighbours
-    n_candidates : how many of all candidates are re-ranked, at least k
-    rerank : "exact", "asymmetric" or None
-    filter : ids, a function, what columns must be, or None
-    everywhere : whether all rows are looked at, whatever the kind
-    distance_type : of the distances of candidates, which the sketch says
-    reach : how far a sketch that estimates distances looks
-    radius : nothing farther away is found; None, where there is no limit
-    equal : whether rows are to be compared with the query
-    """
-
-    home: Home
-    k: int
-    n_candidates: int
-    rerank: str | None
-    filter: AnyFilter | None
-    everywhere: bool = False
-    distance_type: type[np.generic] = np.int32
-    reach: Reach | None = None
-    radius: float | None = None
-    equal: bool = False
-
-    @property
-    def by_payload(self) -> bool:
-        """Whether shards look into their payloads."""
-        return is_of_columns(self.filter)
-
-
-class Asked:
-    """Queries on their way to the workers, prepared once, the same for all of them.
-
-    Parameters
-    ----------
-    question : the queries
-    margins : whether workers need the margins
-    """
-
-    def __init__(self, question: Question, *, margins: bool) -> None:
-        self._prepared = question.prepared.to_send(margins=margins)
-        self._vectors = question.vectors
-        self._metric, self._probes = question.metric, question.probes
-        self._question: Question | None = None
-
-    def __len__(self) -> int:
-        return len(self._prepared)
-
-    def of(self, state: State, n_threads: int = 1) -> Question:
-        """The question for a shard; one for all of a process, so that groups are found once."""
-        if self._question is None:
-            self._question = Question(
-                self._vectors,
-                state.sketch.prepare,
-                metric=self._metric,
-                unit_rows=state.metric == "cosine",
-                probes=self._probes,
-                n_threads=n_threads,  # one, where Dask gives other threads other shards
-                prepared=self._prepared,
-            )
-        return self._question
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_question": None}
-
-
-class Look(NamedTuple):
-    """How a shard was when it was searched.
-
-    Attributes
-    ----------
-    name : of the shard
-    lost : why it cannot be read, or None
-    mark : tells its states apart
-    n_rows : that are there
-    n_allowed : that may be found
-    """
-
-    name: str
-    lost: str | None
-    mark: str = ""
-    n_rows: int = 0
-    n_allowed: int = 0
 
 
 class Answer(NamedTuple):
@@ -162,19 +63,7 @@ class _Part(NamedTuple):
 
 
 def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
-    """The neighbours of a batch of queries in some shards, at least one.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> asked = Asked(question_of(state, np.eye(8)), margins=False)
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> answer_of(search, asked, ["shard-0123456789abcdef"]).looks[0].lost
-    '/no-such-folder/shard-0123456789abcdef is not there'
-    """
+    """The neighbours of a batch of queries in some shards, at least one."""
     # One object each in the graph: they go to each worker once, not once with each shard.
     told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
     workers = workers_for(len(names))
@@ -272,7 +161,7 @@ def _about(candidates: _Part) -> tuple[NDArray[np.int64], list[Look]]:
     return candidates.nearest.counts, candidates.looks
 
 
-# --- where tasks run ------------------------------------------------------------------------
+# --- the graph of tasks ---------------------------------------------------------------------
 
 
 def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
@@ -287,60 +176,3 @@ def _merged(parts: list[Delayed], n: int) -> Delayed:
         ]
         if len(parts) == 1:
             return parts[0]
-
-
-def n_workers() -> int:
-    """How many processes answer.
-
-    Examples
-    --------
-    >>> n_workers()
-    1
-    """
-    client = current_client()
-    return 1 if client is None else max(len(client.nthreads()), 1)
-
-
-def workers_for(n_shards: int) -> list[str | None]:
-    """For each shard the worker that has looked at it before, if there is a cluster.
-
-    A worker has a run of shards, whose answers it merges by itself, and whose files stay in its
-    memory. Others take over where it is gone.
-
-    Examples
-    --------
-    >>> workers_for(2)
-    [None, None]
-    """
-    client = current_client()
-    threads = {} if client is None else client.nthreads()
-    slots = [worker for worker, n in sorted(threads.items()) for _ in range(n)]
-    return [slots[at * len(slots) // n_shards] if slots else None for at in range(n_shards)]
-
-
-def shards_of_workers(names: Sequence[str]) -> dict[str | None, list[str]]:
-    """For each worker the shards that it reads; None is this process, where there is no cluster.
-
-    Examples
-    --------
-    >>> shards_of_workers(["shard-0", "shard-1"])
-    {None: ['shard-0', 'shard-1']}
-    """
-    found: dict[str | None, list[str]] = {}
-    for name, worker in zip(names, workers_for(len(names)), strict=True):
-        found.setdefault(worker, []).append(name)
-    return found
-
-
-def at_worker(worker: str | None) -> AbstractContextManager[Any]:
-    """Where tasks that are made in a ``with`` block run, unless it is gone.
-
-    Examples
-    --------
-    >>> with at_worker(None):
-    ...     delayed(len)([1, 2]).compute()
-    2
-    """
-    if worker is None:
-        return nullcontext()
-    return dask.annotate(workers=[worker], allow_other_workers=True)  # type: ignore[no-any-return]

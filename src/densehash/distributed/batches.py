@@ -1,4 +1,4 @@
-"""Queries in batches, asked of shards that may change meanwhile, or be gone."""
+"""Queries in batches that fit into memory, of shards that may change meanwhile, or be gone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densehash.distributed.searching import Asked, Look, Search, answer_of, n_workers
-from densehash.distributed.together import nearest_together, within_together
-from densehash.index.answers import Hits, Ranges, padded
+from densehash.distributed.by_shard import answer_of
+from densehash.distributed.by_worker import nearest_together, within_together
+from densehash.distributed.messages import Asked, Look, Search
+from densehash.distributed.workers import n_workers
+from densehash.index.hits import Hits, Ranges, padded
 from densehash.index.ids import public_ids
 from densehash.index.ordering import with_wider
-from densehash.index.question import Question
+from densehash.index.queries import Question
 from densehash.index.state import State
 
 __all__ = ["Stale", "found_together", "hits_in"]
@@ -58,20 +60,6 @@ def hits_in(
     Raises
     ------
     Stale : if a shard is lost, has another number of rows, or has changed between batches
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> try:
-    ...     hits_in(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
-    ... except Stale as stale:
-    ...     stale.looks["shard-0"].lost
-    '/no-such-folder/shard-0 is not there'
     """
     marks = {} if marks is None else marks
     parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -108,26 +96,12 @@ def found_together(
     Parameters
     ----------
     search, state, question, rows : as in :func:`hits_in`
-    own : as in :func:`densehash.distributed.together.nearest_together`
+    own : as in :func:`densehash.distributed.by_worker.nearest_together`
     ranges : whether all rows within the radius are found, instead of the k nearest of them
 
     Raises
     ------
     Stale : as :func:`hits_in` does
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from densehash.distributed.shards import Home
-    >>> from densehash.index import Index
-    >>> from densehash.index.requests import question_of
-    >>> state = Index.build(np.eye(8), n_bits=8)._state
-    >>> search = Search(Home(Path("/no-such-folder"), {}), 1, 1, None, None)
-    >>> try:
-    ...     found_together(search, state, question_of(state, np.eye(8)), {"shard-0": 8})
-    ... except Stale as stale:
-    ...     stale.looks["shard-0"].lost
-    '/no-such-folder/shard-0 is not there'
     """
     marks: dict[str, str] = {}
     parts: list[tuple[NDArray[Any], ...]] = []

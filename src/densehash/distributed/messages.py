@@ -1,0 +1,103 @@
+"""What goes to workers, and what they say of the shards that they have searched."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from densehash.distributed.shards import Home
+from densehash.index.filters import AnyFilter, is_of_columns
+from densehash.index.queries import Question, Reach
+from densehash.index.state import State
+
+__all__ = ["Asked", "Look", "Search"]
+
+
+class Search(NamedTuple):
+    """What is asked for.
+
+    Attributes
+    ----------
+    home : of the shards
+    k : how many neighbours
+    n_candidates : how many of all candidates are re-ranked, at least k
+    rerank : "exact", "asymmetric" or None
+    filter : ids, a function, what columns must be, or None
+    everywhere : whether all rows are looked at, whatever the kind
+    distance_type : of the distances of candidates, which the sketch says
+    reach : how far a sketch that estimates distances looks
+    radius : nothing farther away is found; None, where there is no limit
+    equal : whether rows are to be compared with the query
+    """
+
+    home: Home
+    k: int
+    n_candidates: int
+    rerank: str | None
+    filter: AnyFilter | None
+    everywhere: bool = False
+    distance_type: type[np.generic] = np.int32
+    reach: Reach | None = None
+    radius: float | None = None
+    equal: bool = False
+
+    @property
+    def by_payload(self) -> bool:
+        """Whether shards look into their payloads."""
+        return is_of_columns(self.filter)
+
+
+class Asked:
+    """Queries on their way to the workers, prepared once, the same for all of them.
+
+    Parameters
+    ----------
+    question : the queries
+    margins : whether workers need the margins
+    """
+
+    def __init__(self, question: Question, *, margins: bool) -> None:
+        self._prepared = question.prepared.to_send(margins=margins)
+        self._vectors = question.vectors
+        self._metric, self._probes = question.metric, question.probes
+        self._question: Question | None = None
+
+    def __len__(self) -> int:
+        return len(self._prepared)
+
+    def of(self, state: State, n_threads: int = 1) -> Question:
+        """The question for a shard; one for all of a process, so that groups are found once."""
+        if self._question is None:
+            self._question = Question(
+                self._vectors,
+                state.sketch.prepare,
+                metric=self._metric,
+                unit_rows=state.metric == "cosine",
+                probes=self._probes,
+                n_threads=n_threads,  # one, where Dask gives other threads other shards
+                prepared=self._prepared,
+            )
+        return self._question
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_question": None}
+
+
+class Look(NamedTuple):
+    """How a shard was when it was searched.
+
+    Attributes
+    ----------
+    name : of the shard
+    lost : why it cannot be read, or None
+    mark : tells its states apart
+    n_rows : that are there
+    n_allowed : that may be found
+    """
+
+    name: str
+    lost: str | None
+    mark: str = ""
+    n_rows: int = 0
+    n_allowed: int = 0

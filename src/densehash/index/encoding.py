@@ -1,0 +1,190 @@
+"""From vectors to rows of an index that has learnt: in which group each lies, and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densehash.columns import is_tensor
+from densehash.errors import InputError
+from densehash.index.gathering import Gathered
+from densehash.index.kinds import Grouped
+from densehash.index.lengths import UnitRows, unit
+from densehash.index.payload import PayloadRows
+from densehash.index.scaling import scaled as in_whole_numbers
+from densehash.index.segment import Rowset
+from densehash.index.sketches import Bits
+from densehash.index.sketches.bits import Unpacked
+from densehash.index.state import State
+from densehash.mapped import unmapped
+from densehash.rows import Floats, Rows, rows_of
+from densehash.rows.devices import StreamedRows, current_device
+from densehash.rows.numerics import to_host
+from densehash.source import Source
+
+__all__ = ["as_hashed", "as_kept", "rowset_of"]
+
+_READ_ROWS = 8192  # at a time
+
+
+def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
+    """Rows as they are hashed and grouped: of length one where cosines are compared.
+
+    A tensor stays one, where it is.
+
+    Examples
+    --------
+    >>> as_hashed(np.array([[0.0, 5.0]]), "cosine")[0:1]
+    array([[0., 1.]])
+    """
+    if metric != "cosine":
+        return X
+    return unit(X) if is_tensor(X) else UnitRows(X)
+
+
+def rowset_of(
+    X: NDArray[Any] | Source,
+    ids: NDArray[Any],
+    state: State,
+    *,
+    first: int = 0,
+    payload: PayloadRows | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+    hashed: Any = None,
+) -> Rowset:
+    """Rows, grouped, with what is kept of them: read once.
+
+    Parameters
+    ----------
+    X : rows, of which these are some
+    ids : of these rows, (n,)
+    state : the index that they are for
+    first : the number of the first of them in X
+    payload : of these rows
+    advance : is told of rows that were hashed
+    hashed : all of X as they are hashed and grouped, where that is a tensor on a device
+    """
+    sketch, kind = state.sketch, state.kind
+    if isinstance(sketch, Bits):  # they are codes already
+        codes = np.array(X[first : first + len(ids)])
+        labels_of_codes = None
+        if isinstance(kind, Grouped):
+            labels_of_codes = kind.centers.labels(Rows(Unpacked(codes, sketch.n_bits)))
+        advance(len(ids))
+        return Rowset(ids, {"codes": codes}, None, labels_of_codes)
+    part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)
+
+    def kept(
+        block: Floats, _: int
+    ) -> tuple[int, dict[str, NDArray[Any]], NDArray[np.integer] | None]:
+        groups = kind.labels(block)
+        return len(block), sketch.encode(block, groups), groups
+
+    columns = {one.name: np.empty((len(ids), *one.shape), one.dtype) for one in sketch.columns}
+    labels: list[NDArray[np.integer]] = []
+    start, width = 0, sketch.n_bits
+    device = current_device()
+    if hashed is not None:
+        rows = rows_of(hashed[first : first + len(ids)])
+        part.read()
+    elif device is not None:
+        rows = StreamedRows(as_hashed(part, state.metric), device, first=first)
+    else:
+        rows = Rows(as_hashed(part, state.metric), first=first)
+    with closing(rows.map(kept, width=width)) as blocks:
+        for n_rows, of_block, groups in blocks:
+            stop = start + n_rows
+            for name, some in of_block.items():
+                columns[name][start:stop] = to_host(some)
+            if groups is not None:
+                labels.append(groups)
+            advance(stop - start)
+            start = stop
+    if part.scales is not None:
+        columns["scales"] = part.scales
+    return Rowset(ids, columns, part.kept(), np.concatenate(labels) if labels else None, payload)
+
+
+class _Part(Source):
+    """Some of many rows. What is to be kept, and not in memory as such, is put aside when read."""
+
+    def __init__(
+        self,
+        X: NDArray[Any] | Source,
+        first: int,
+        n_rows: int,
+        vector_type: str | None,
+        *,
+        with_scales: bool,
+    ) -> None:
+        self.shape, self.dtype = (n_rows, X.shape[1]), X.dtype
+        self._rows, self._first, self._type = unmapped(X), first, vector_type
+        self._is_there = isinstance(self._rows, np.ndarray) and X.dtype.name == vector_type
+        self._is_there &= not with_scales
+        self.scales = np.ones((n_rows, 1), np.float32) if with_scales else None
+        self._aside: NDArray[Any] | None = None
+        self._trouble: InputError | None = None
+        if vector_type is not None and not self._is_there:
+            self._aside = np.empty(self.shape, vector_type)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
+        if not isinstance(rows, slice):
+            return self._rows[rows + self._first]
+        start, stop, _ = rows.indices(len(self))
+        first = self._first + start
+        read = self._rows[first : self._first + stop]
+        if self._aside is not None and self.scales is not None:
+            self._aside[start:stop], self.scales[start:stop] = in_whole_numbers(read)
+        elif self._aside is not None and self._type is not None and self._trouble is None:
+            try:
+                self._aside[start:stop] = as_kept(read, self._type, first=first)
+            except InputError as error:  # raised later: hashing may find more that is wrong
+                self._trouble = error
+        return read
+
+    def read(self) -> None:
+        """Put aside what is to be kept, where nobody else reads the rows."""
+        if self._aside is not None:
+            for start in range(0, len(self), _READ_ROWS):
+                self[start : start + _READ_ROWS]
+
+    def kept(self) -> NDArray[Any] | Source | None:
+        """The vectors to be kept, after all were read."""
+        if self._trouble is not None:
+            raise self._trouble
+        if self._is_there:
+            return Gathered([self._rows[self._first : self._first + len(self)]])
+        return self._aside
+
+
+def as_kept(X: NDArray[Any], vector_type: str, *, first: int = 0) -> NDArray[Any]:
+    """Vectors in the type in which they are kept; an error where it cannot hold them.
+
+    Parameters
+    ----------
+    X : real array (n, d)
+    vector_type : one of VECTOR_TYPES
+    first : the number of the first row, where these are some of many
+
+    Examples
+    --------
+    >>> as_kept(np.array([[1.0, 2.0]]), "uint8")
+    array([[1, 2]], dtype=uint8)
+    """
+    dtype = np.dtype(vector_type)
+    if X.dtype == dtype:
+        return X
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = X.astype(dtype)
+    good = np.isfinite(kept) if dtype.kind == "f" else kept == X
+    if not bool(good.all()):
+        row, column = np.argwhere(~good)[0]
+        raise InputError(
+            f"X has {X[row, column]} in row {first + row}, column {column}, which {vector_type} "
+            "does not hold: build the index with keep_vectors='float32'"
+        )
+    return kept
