@@ -189,7 +189,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         def write(block: Floats, start: int) -> None:
             some = codes[start : start + len(block)]
             some[...] = rows.returned(self._codes_of(block))
-            if isinstance(mapped, MappedRows):  # the system writes these pages to the file
+            if isinstance(mapped, MappedRows):  # its pages may leave memory
                 mapped.count(some.nbytes)
 
         rows.for_each(write, width=self._width(), label="hashing")
