@@ -462,7 +462,7 @@ def test_ids_that_are_there_already(path: Path) -> None:
     before = index.shards
     with pytest.raises(InputError, match=f"id {ids[3]!r} is in {before[0]} already"):
         index.add_shard(X[:2], ids=["new", ids[3]])
-    with pytest.raises(InputError, match="ids are strings here"):
+    with pytest.raises(InputError, match="ids of this index are strings"):
         index.add_shard(X[:2])
     with pytest.raises(InputError, match="ids are of type int64, expected string"):
         index.add_shard(X[:2], ids=[1, 2])
