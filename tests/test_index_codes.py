@@ -237,7 +237,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "int8": (
         np.zeros((3, 8), np.int8),
         {},
-        r"'ubinary' ones, or pass codes.view\('uint8'\) \^ 128",
+        r"'ubinary' codes, or pass codes.view\('uint8'\) \^ 128",
     ),
     "integers": (np.full((3, 8), 2), {}, "bits must be 0 or 1, got 2"),
     "no rows": (np.zeros((0, 8), np.uint8), {}, "empty"),

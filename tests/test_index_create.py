@@ -380,8 +380,8 @@ def test_a_folder_that_is_something_else_stays(tmp_path: Path) -> None:
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "tables": (lambda c: c.update(kind="multi", kind_settings={"n_tables": None}), "is flat"),
-    "without vectors": (lambda c: c.update(vectors=None), "keeps vectors"),
-    "with bits": (lambda c: c.update(n_bits=8), "no bits"),
+    "without vectors": (lambda c: c.update(vectors=None), "flat, with vectors and 0 bits"),
+    "with bits": (lambda c: c.update(n_bits=8), "flat, with vectors and 0 bits"),
     "for bits": (lambda c: c.update(metric="hamming"), "metric hamming is for bits"),
     "no plan": (lambda c: c.update(sketch_settings={}), "a plan has"),
     "more in it": (lambda c: c["sketch_settings"].update(more=1), "a plan has"),

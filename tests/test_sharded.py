@@ -738,7 +738,7 @@ def test_a_task_that_is_run_again_does_no_harm(path: Path) -> None:
     assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
     check(index, one_index(index, X, ids), X[:3], 4)
     gone = home._replace(folder=path / "gone")
-    with pytest.raises(FileError, match="shards lie on storage that all workers share"):
+    with pytest.raises(FileError, match="shards must be on storage that all workers share"):
         _written(gone, state, name, part, X[:10], check_ids(ids[:10]))
 
 

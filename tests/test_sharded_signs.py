@@ -415,7 +415,7 @@ def test_workers(path: Path) -> None:
         check(index, whole, X[:9], None, radius=7.0, exclude_self=True)
         built, *_ = build(path.with_name("b"), chunks=(150, 150))
         assert built.recall is not None
-        with pytest.raises(InputError, match="of codes are not for the workers of a cluster"):
+        with pytest.raises(InputError, match="do not work on the workers of a cluster"):
             codes.search(X[:9], radius=7.0)
 
 
