@@ -520,5 +520,5 @@ def test_a_row_that_is_not_finite_is_named() -> None:
 
 def test_codes_of_dask_arrays_stay_where_they_are() -> None:
     da = pytest.importorskip("dask.array", reason="rows on the workers of a cluster")
-    with pytest.raises(InputError, match="transform returns them in chunks"):
+    with pytest.raises(InputError, match="call transform, which returns a dask array"):
         fitted(MAKERS["LSH"]).transform_blocks(da.from_array(mixture()))

@@ -37,6 +37,14 @@ Method = Annotated[
     str, typer.Option(help="The method: dsh, itq, lsh, ...; auto is one that suits most rows.")
 ]
 Bits = Annotated[int | None, typer.Option(help="Bits of a code, 1 to 4096; default 256.")]
+SketchBits = Annotated[
+    int | None,
+    typer.Option(
+        "--bits",
+        help="How many bits are kept of a row. With signs: a multiple of 8 up to 1024; default 160 "
+        "for up to 128 features, 256 for more. With codes: 1 to 4096; default 256.",
+    ),
+]
 Metric = Annotated[
     str | None, typer.Option(help="l2, cosine or ip (inner product); default: the index's own.")
 ]

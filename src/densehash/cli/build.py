@@ -16,7 +16,6 @@ import typer
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import (
     AsJson,
-    Bits,
     Force,
     Groups,
     GroupsARow,
@@ -29,6 +28,7 @@ from densehash.cli.arguments import (
     PayloadOf,
     Seed,
     Sketch,
+    SketchBits,
     Tables,
     column_of_ids,
     columns_said,
@@ -67,7 +67,7 @@ def _build(
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the index.")],
     sketch: Sketch = "auto",
     hasher: Method = "auto",
-    bits: Bits = None,
+    bits: SketchBits = None,
     kind: Kind = "auto",
     metric: OwnMetric = "l2",
     ids: IdsOfRows = None,

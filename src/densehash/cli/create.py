@@ -14,7 +14,6 @@ import typer
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import (
     AsJson,
-    Bits,
     Force,
     Groups,
     GroupsARow,
@@ -24,6 +23,7 @@ from densehash.cli.arguments import (
     OwnMetric,
     Seed,
     Sketch,
+    SketchBits,
     Tables,
     vectors_kept,
 )
@@ -49,7 +49,7 @@ def _create(
     ] = None,
     sketch: Sketch = "auto",
     hasher: Method = "auto",
-    bits: Bits = None,
+    bits: SketchBits = None,
     kind: Kind = "auto",
     keep_vectors: KeepVectors = "own",
     groups: Groups = None,

@@ -1,6 +1,6 @@
-"""More than one machine: clusters of Dask, and adapters for systems beside it.
+"""Work on more than one machine: clusters of Dask, and adapters for other systems.
 
-Nothing here is imported before it is asked for: an adapter needs the packages of its own extra.
+Names are imported when they are first used, because each needs the packages of its own extra.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The way to a cluster: one that runs somewhere, or one of processes on this machine."""
+"""Connect to a cluster that runs somewhere, or make one of processes on this machine."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["connect", "local_cluster"]
 
 
 def connect(address: str, *, timeout: float = 7.0) -> Client:
-    """Connect to the scheduler of a cluster; from then on, dask computes there.
+    """Connect to the scheduler of a cluster; from then on, Dask computes on this cluster.
 
     Parameters
     ----------
-    address : as ``dask scheduler`` prints it: ``tcp://10.0.0.1:8786``
-    timeout : seconds, after which there is an error
+    address : the address that ``dask scheduler`` prints, such as ``tcp://10.0.0.1:8786``
+    timeout : seconds to wait for an answer, default 7
 
     Returns
     -------
-    distributed.Client, which is the current one; a ``with`` block closes it
+    distributed.Client, which becomes the current one; a ``with`` block closes it
 
     Raises
     ------
-    InputError : if it is no address
-    FileError : if no scheduler answers there
+    InputError : if ``address`` is not an address
+    FileError : if no scheduler answers at this address
 
     Examples
     --------
@@ -55,7 +55,7 @@ tcp://10.0.0.1:8786: missing port number in address 'somewhere'
         raise InputError(
             f"{address!r} is no address of a scheduler, such as tcp://10.0.0.1:8786: {error}"
         ) from None
-    # A client itself waits on where somebody listens who does not answer, or is no scheduler.
+    # Asked first: a client would wait on if something listens there that is not a scheduler.
     trouble = _trouble_at(address, timeout)
     if trouble is None:
         try:
@@ -67,14 +67,14 @@ tcp://10.0.0.1:8786: missing port number in address 'somewhere'
 
 @contextmanager
 def local_cluster(n_workers: int) -> Iterator[Client]:
-    """Processes on this machine as a cluster, for a ``with`` block: one thread each, no dashboard.
+    """A cluster of processes on this machine, for a ``with`` block.
 
-    A script that calls this must do so below ``if __name__ == "__main__":``, since the processes
-    import it.
+    Each process has one thread; there is no dashboard. A script must call this below
+    ``if __name__ == "__main__":``, because the processes import the script.
 
     Parameters
     ----------
-    n_workers : how many
+    n_workers : how many processes
 
     Yields
     ------
@@ -90,7 +90,7 @@ def local_cluster(n_workers: int) -> Iterator[Client]:
             n_workers=check_integer(n_workers, "n_workers", 1),
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=":0",  # or it would warn where somebody has the usual port
+            dashboard_address=":0",  # otherwise it warns if the usual port is in use
             worker_dashboard_address=None,
             scheduler_kwargs={"dashboard": False},
         ) as cluster,
@@ -100,16 +100,16 @@ def local_cluster(n_workers: int) -> Iterator[Client]:
 
 
 def _trouble_at(address: str, timeout: float) -> str | None:
-    """What is wrong with a scheduler; None where it says what it is."""
+    """What is wrong at an address; None if a scheduler answers."""
     answers: list[Any] = []
 
     def ask() -> None:
         try:
             answers.append(asyncio.run(asyncio.wait_for(_identity(address, timeout), timeout)))
-        except Exception as error:  # noqa: BLE001  whatever comes of an answer that is none
+        except Exception as error:  # noqa: BLE001  a wrong answer can raise anything
             answers.append(error)
 
-    # In a thread of its own, since this one may run a loop, and so that nothing can hold us.
+    # In a thread of its own: this one may run an event loop, and must not wait for ever.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(timeout + 0.5)

@@ -1,4 +1,4 @@
-"""Files of vectors as dask arrays: each chunk is read by the worker that computes with it."""
+"""Files of vectors as dask arrays: a worker reads each chunk that it computes with."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def open_dask(
     Parameters
     ----------
     path : a file or folder that :func:`densehash.datasets.open_vectors` opens
-    key : which array, column or dataset of it
-    ids : name of a column of ids in it, which is no part of the vectors
-    chunk_rows : rows of a chunk; without, a power of two, 8,192 or more: a fit then has the very
-        bytes of a fit on one machine
-    chunk_bytes : of a chunk, about, where its rows are not given: 16 MB are large enough that a
-        task is not mostly overhead, and small enough for several to fit into the memory of a small
-        worker, as floats
+    key : which array, column or dataset of the file
+    ids : the name of a column of ids, which is not part of the vectors
+    chunk_rows : rows of a chunk; default: a power of two, 8,192 or more, so that a fit learns
+        exactly the same bytes as on one machine
+    chunk_bytes : about how many bytes a chunk has if you do not give ``chunk_rows``, default 16 MB.
+        This is large enough that a task is not mostly overhead, and small enough that several
+        chunks, as floats, fit into the memory of a small worker.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def open_dask(
     ...     X.chunks[0], float(X.sum().compute())
     ((8192, 8192, 3616), 160000.0)
     """
-    whole = Path(path).absolute()  # workers may stand elsewhere
+    whole = Path(path).absolute()  # workers may have another working directory
     opened = open_vectors(whole, key=key, ids=ids)
     n, d = opened.shape
     step = _rows_for(d * opened.dtype.itemsize, check_integer(chunk_bytes, "chunk_bytes", 1))
@@ -75,7 +75,7 @@ def open_dask(
 
 
 def _rows_for(bytes_a_row: int, n_bytes: int) -> int:
-    """A power of two, at least the rows of the largest block."""
+    """Rows of a chunk: a power of two, and at least the rows of the largest block."""
     fitting = max(n_bytes // bytes_a_row, _FEWEST_ROWS)
     return int(1 << (fitting.bit_length() - 1))
 
@@ -89,5 +89,5 @@ def _read(path: Path, key: str | None, ids: str | None, start: int, stop: int) -
 def _opened(
     path: Path, key: str | None, ids: str | None, _changed: int, _size: int
 ) -> NDArray[Any] | Source:
-    """A file that stays open between chunks: some formats are looked through when opened."""
+    """A file that stays open between chunks: some formats are read through when they are opened."""
     return unmapped(open_vectors(path, key=key, ids=ids))

@@ -24,15 +24,15 @@ def _without(missing: tuple[str, ...]) -> str:
 
 
 class PartialHits(_PartialHits, FoundRows):
-    """The neighbours of q queries, nearest first; equally near ones by id.
+    """The neighbours of q queries, nearest first; equally near ones are ordered by id.
 
     Attributes
     ----------
     ids, distances : (q, k), as in :class:`densehash.index.Hits`
-    missing : names of shards that could not be read, and whose rows were not searched; none,
-        unless the search allowed for it
+    missing : names of the shards that could not be read, so that their rows were not searched;
+        empty unless the search had ``allow_partial=True``
     payload : as in :class:`densehash.index.Hits`, with ``to_arrow``, ``to_pandas`` and
-        ``to_dicts``; read from the shards, as they are when it is asked for
+        ``to_dicts``. It is read from the shards when you use it, as they are then.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class PartialHits(_PartialHits, FoundRows):
     ()
     """
 
-    searched: PayloadOfShards | None = None  # where there is a payload
+    searched: PayloadOfShards | None = None  # if there is a payload
 
     def __repr__(self) -> str:
         return in_short(self)
@@ -60,7 +60,9 @@ class PartialHits(_PartialHits, FoundRows):
 
 
 class PartialRanges(NamedTuple):
-    """All neighbours of q queries within a radius, nearest first; equally near ones by id.
+    """All neighbours of q queries within a radius.
+
+    The nearest come first; equally near ones are ordered by id.
 
     Attributes
     ----------
@@ -82,5 +84,5 @@ class PartialRanges(NamedTuple):
         return in_short(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: those of the first queries."""
+        """What a notebook shows: the neighbours of the first queries."""
         return table_of_ranges(self, _without(self.missing))

@@ -1,4 +1,4 @@
-"""An index in shards: built by a cluster, and searched by it, with the answers of one index."""
+"""An index in shards, which a cluster builds and searches, with the answers of one index."""
 
 from __future__ import annotations
 
@@ -60,23 +60,25 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardedIndex", "whole_of"]
 
-_TRIES = 10  # of a search, while shards change
+_TRIES = 10  # how often a search tries again while shards change
 
 
 class ShardedIndex:
     """An index whose rows lie in shards: ordinary index folders on storage that workers share.
 
-    It is made by :meth:`build` or :meth:`open`. Work is done by the cluster of the current
-    ``distributed.Client``, or by threads of this process where there is none.
+    :meth:`build` and :meth:`open` make one. The cluster of the current ``distributed.Client`` does
+    the work; if there is no client, threads of this process do it.
 
-    All shards share one hasher, or one decoder of signs, and the centres of groups. Answers of
-    codes are those of one :class:`densehash.Index` of all rows with the same hasher and groups: the
-    same candidates, ids and distances. Of signs, all shards of a process are searched as one index;
-    where every row is compared (``recall=1``), answers are those of one index, too. Several workers
-    each look as far as if they were alone: together they compare more rows than one process would.
+    All shards share one hasher, or one decoder of signs, and the centres of groups. With codes, the
+    answers are those of one :class:`densehash.Index` of all rows with the same hasher and groups:
+    the same candidates, ids and distances. With signs, a process searches all its shards as one
+    index. If every row is compared (``recall=1``), the answers are those of one index, too. With
+    several workers, each looks as far as if it were alone, so together they compare more rows than
+    one process would.
 
-    A shard may be opened, searched and changed by itself, with :class:`densehash.Index`; searches
-    see that. Rows that are added to one must bring ids that no other shard has.
+    You may open, search and change a shard by itself, with :class:`densehash.Index`; later searches
+    of the whole index see the change. Rows that you add to a shard must have ids that no other
+    shard has.
 
     Examples
     --------
@@ -118,35 +120,37 @@ class ShardedIndex:
         random_state: int | RandomState | None = None,
         verbose: int = 0,
     ) -> Self:
-        """Make an index of rows, a shard of each chunk that has any: all of it, or nothing.
+        """Make an index of rows, with a shard for each chunk that has rows: all of it, or nothing.
 
         Parameters
         ----------
-        X : dask array (n, d), data frame of numbers, or column of vectors; or an array, or a
-            Source, whose ``chunks`` it has, or one; or a data frame, of Dask, too, with ``column``
-        path : a folder that all workers reach under this name: missing, empty, or an index in
-            shards, which is replaced when the new one is whole
-        ids : n different integers from 0 on, or n different strings: an array, or a dask array or
-            column with the chunks of X; or the name of a column of the frame X; default the
-            numbers of the rows
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : what to keep beside the vectors: a data frame of Dask with the chunks of X, as
-            ``X[["lang", "year"]]``; or a table, a frame or dicts of n rows, as in
-            :meth:`densehash.Index.build`. Numbers that are of other types in other chunks are kept
-            in one that has them all.
+        X : a dask array (n, d), data frame of numbers, or column of vectors; an array, which is one
+            chunk; a Source, which is one chunk unless it has ``chunks``; or a data frame, also of
+            Dask, if you give ``column``
+        path : a folder that all workers reach under this path. It does not exist yet, or is empty,
+            or holds an index in shards, which is replaced when the new one is complete.
+        ids : n different integers from 0 on, or n different strings, as an array, or as a dask
+            array or column with the chunks of X; or the name of a column, if X is a data frame;
+            default: 0 to n - 1
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : columns to keep beside the vectors: a data frame of Dask with the chunks of X,
+            such as ``X[["lang", "year"]]``; or a table, a data frame or dicts with n rows, as in
+            :meth:`densehash.Index.build`. If numbers have different types in different chunks, they
+            are kept in a type that fits all.
         sketch, hasher, n_bits, kind, metric, keep_vectors, n_groups, groups_a_row, n_tables, \
 random_state : as in :meth:`densehash.Index.build`. A hasher learns from all rows, on the workers;
-            groups and the decoder of signs from a sample. Of signs, recall is measured once all
-            shards are written: some rows ask for their neighbours in all shards. It is not where no
-            vectors are kept, or floats as "int8": then everything is looked at. The tables of the
-            multi kind suit the rows of each shard, where ``n_tables`` is not given: the answers of
-            searches with ``probes`` depend on them.
-        verbose : 1 shows Dask's bars
+            groups and the decoder of signs learn from a sample. With signs, recall is measured when
+            all shards are written, by searches for some of the rows in all shards. It is not
+            measured if no vectors are kept, or floats as "int8"; a search then looks at every row.
+            With the kind "multi" and no ``n_tables``, each shard has tables that suit its own rows;
+            the answers of searches with ``probes`` depend on them.
+        verbose : 1 shows the progress bars of Dask, default 0
 
         Raises
         ------
-        InputError : if rows or ids are not what they should be; an id that is in two chunks is one
-        FileError : if it cannot be written. After any error, what was there before is still there.
+        InputError : if rows or ids are wrong, for instance if an id is in two chunks
+        FileError : if the folder cannot be written. After any error, the folder holds what it held
+            before.
 
         Examples
         --------
@@ -193,12 +197,12 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open an index in shards; they themselves are opened by the workers that search them.
+        """Open an index in shards. Workers open the shards when they search them.
 
         Raises
         ------
-        FileError : if there is none, it was damaged, or a newer version wrote it. A shard that is
-            lost is no error before it is searched.
+        FileError : if the folder holds no index in shards, is damaged, or was written by a newer
+            version. A lost shard raises an error only when it is searched.
 
         Examples
         --------
@@ -210,11 +214,11 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         return cls(Store.open(path, form=SHARDS))
 
     def refresh(self) -> bool:
-        """See what was changed since: shards that others have added, and rows of shards.
+        """Read what others have changed since: shards that they added or removed, and their rows.
 
         Returns
         -------
-        Whether there was something
+        whether they changed anything
         """
         before = self._catalog.rows, self._marks
         self._store.refresh()
@@ -223,15 +227,15 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         return before != (self._catalog.rows, self._marks)
 
     def verify(self, *, verbose: int = 0) -> None:
-        """Compare every file of all shards with its checksum, on the workers, and all ids.
+        """Compare every file of all shards with its checksum, on the workers, and find double ids.
 
         Parameters
         ----------
-        verbose : 1 shows Dask's bar
+        verbose : 1 shows the progress bar of Dask, default 0
 
         Raises
         ------
-        FileError : if a file is wrong, or an id is in two shards; all that is wrong is listed
+        FileError : if a file is wrong, or an id is in two shards; the error lists all that is wrong
         """
         wrong = []
         try:
@@ -251,7 +255,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
     # --- what it is ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Rows of all shards; those of a lost one as many as it had when it was written."""
+        """How many rows all shards have; a lost shard counts with the rows it was written with."""
         if not self._marks:
             self._look()
         return sum(self._rows.values())
@@ -267,7 +271,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """The folder of the index."""
         return self._store.path
 
     @property
@@ -282,7 +286,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @property
     def reason(self) -> str:
-        """What kind was chosen, and why."""
+        """Which kind was chosen, and why."""
         return self._catalog.state.reason
 
     @property
@@ -292,20 +296,20 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @property
     def recall(self) -> float | None:
-        """The share of the 10 nearest rows that a search finds where it is not told how.
+        """The share of the 10 nearest rows that a search with default settings finds.
 
-        It was measured on some rows of all shards when they were built. None, where rows are kept
-        as codes, without vectors, or all of them are compared.
+        It was measured with some rows of all shards when they were built. It is None if the index
+        keeps codes or no vectors, or if a search compares all rows.
         """
         return self._catalog.state.settings.recall
 
     @property
     def metric(self) -> str:
-        """What searches go by: "l2", "cosine" or "ip"."""
+        """The metric of searches: "l2", "cosine" or "ip"."""
         return self._catalog.state.metric
 
     def info(self) -> dict[str, Any]:
-        """Counts and sizes, as plain values, and for each shard what it is, or why it is lost.
+        """Counts and sizes, as plain values, also for each shard; if it is lost, it says why.
 
         Examples
         --------
@@ -345,18 +349,18 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         payload: Any = None,
         verbose: int = 0,
     ) -> tuple[str, ...]:
-        """Add shards: rows, a shard of each chunk, or an index that was saved elsewhere.
+        """Add rows, with a shard for each chunk; or add a saved index as a shard.
 
         Parameters
         ----------
         X : rows, as in :meth:`build`; or the path of an index folder with the same hasher, groups,
             metric and types, which is copied
-        ids : of the rows, as in :meth:`build`; without them, where ids are numbers, those after
-            the largest there ever was. A saved index has its own.
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : of the rows, with the columns of the index, where it has a payload; as in
-            :meth:`build`. A saved index has its own.
-        verbose : 1 shows Dask's bar
+        ids : ids of the rows, as in :meth:`build`. Default, if ids are numbers: the numbers after
+            the largest id that the index has ever had. A saved index has its own ids.
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : the payload of the rows, with all columns of the index; needed if the index has a
+            payload. In the forms that :meth:`build` takes. A saved index has its own payload.
+        verbose : 1 shows the progress bar of Dask, default 0
 
         Returns
         -------
@@ -364,9 +368,10 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
         Raises
         ------
-        InputError : if an id is there already, and for other mistakes; nothing has changed then
-        FileError : if a folder is no shard of this index, which says what differs; if ids cannot
-            be compared with those of a lost shard
+        InputError : if an id is in the index already, or anything else is wrong. The index has not
+            changed then.
+        FileError : if a saved index does not fit this one (the error says what differs), or if a
+            shard is lost, so that new ids cannot be compared with its ids
         """
         return self._with_new((), X, ids, column, payload, verbose)
 
@@ -380,11 +385,11 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         payload: Any = None,
         verbose: int = 0,
     ) -> tuple[str, ...]:
-        """Put others in the place of a shard, which may be lost; at once, for all who search.
+        """Replace a shard, which may be lost, by new ones, in one change.
 
         Parameters
         ----------
-        name : of the shard
+        name : the name of the shard
         X, ids, column, payload, verbose : as in :meth:`add_shard`
 
         Returns
@@ -398,7 +403,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
         Parameters
         ----------
-        name : of the shard
+        name : the name of the shard
         """
         self._change((name,), lambda _catalog, _others: [])
 
@@ -476,28 +481,28 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
         Parameters
         ----------
         Q : rows (q, d), or one vector, as in :meth:`densehash.Index.search`; finite
-        column : the name of the column of vectors, where Q is a frame that has others
-        k : how many neighbours, default 10; with ``radius`` alone, all within it
+        column : the name of the column of vectors, if Q is a data frame with other columns
+        k : how many neighbours, default 10; with ``radius`` alone, all within the radius
         radius, candidates, rerank, metric, exclude_self, recall, probes : as in
-            :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` are for
-            signs.
-        filter : which rows may be found. By the payload: a dict, words, or an Expression of
-            pyarrow, as in :meth:`densehash.Index.search`. By ids: an array or a set of them, or a
-            function that is called with arrays of ids, on the workers, and returns booleans. k rows
-            are found where k match.
-        allow_partial : whether shards that cannot be read are left out; ``missing`` names them.
-            Without, they are an error.
+            :meth:`densehash.Index.search`. On a cluster, ``radius`` and ``exclude_self`` work only
+            with signs.
+        filter : which rows a search may find. By the payload: a dict, words, or an Expression of
+            pyarrow, as in :meth:`densehash.Index.search`. By ids: an array or a set of ids, or a
+            function that takes arrays of ids and returns booleans; the workers call it. If k rows
+            match, k are found.
+        allow_partial : True leaves out shards that cannot be read, and ``missing`` names them.
+            False (default) raises an error.
 
         Returns
         -------
-        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id), and ``missing``;
-            of one vector, both of shape (k,)
-        PartialRanges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), and ``missing``, with
-            ``radius`` but no ``k``
+        PartialHits : ``ids`` (q, k) and ``distances`` (q, k), ordered by (distance, id), and
+            ``missing``. For one vector, ids and distances have shape (k,).
+        PartialRanges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), and ``missing``, if you
+            give ``radius`` but no ``k``
 
         Raises
         ------
-        FileError : if a shard cannot be read
+        FileError : if a shard cannot be read, unless ``allow_partial`` is True
 
         Examples
         --------
@@ -529,10 +534,10 @@ missing=())
             found = self._found(told, allow_partial=allow_partial)
             if found is not None:
                 return found
-            self._take()  # others have changed the index: it is asked anew
+            self._take()  # others have changed the index: search again
 
     def payload(self, ids: ArrayLike) -> pa.Table:
-        """What is kept beside the vectors of rows, read by the workers that have their shards.
+        """The payload of rows; workers read it from the shards.
 
         Parameters
         ----------
@@ -568,13 +573,13 @@ missing=())
         return type(self).open, (self.path,)
 
     def _take(self) -> None:
-        """Take what the store shows."""
+        """Read the catalog from the store."""
         self._catalog: Catalog = catalog_of(self._store.path, self._store.content)
         self._rows = dict(self._catalog.rows)
         self._marks: dict[str, str] = {}
 
     def _look(self) -> list[Seen]:
-        """See all shards, on the workers."""
+        """Look at all shards, on the workers: their rows, marks, and whether they are lost."""
         look = delayed(seen, pure=False)
         found: list[Seen] = compute([look(self._catalog.home, name) for name in self._rows])
         self._marks = {one.name: one.mark for one in found}
@@ -582,11 +587,11 @@ missing=())
         return found
 
     def _count(self, rows: dict[str, int]) -> None:
-        """Know how many rows shards have now; at once, for all threads."""
+        """Note how many rows shards have now, in one assignment, for other threads."""
         self._rows = {name: rows.get(name, n) for name, n in self._rows.items()}
 
     def _found(self, told: Told, *, allow_partial: bool) -> PartialHits | PartialRanges | None:
-        """What shards have found; None where others have replaced a lost one."""
+        """What shards have found; None if others have replaced a lost shard: then search again."""
         state, gone = self._catalog.state, dict[str, str]()
         changing: list[str] = []
         for _ in range(_TRIES):
@@ -641,19 +646,19 @@ missing=())
         payload: Any,
         verbose: int,
     ) -> tuple[str, ...]:
-        """Put new shards in the place of some."""
+        """Replace some shards, or none, by new ones."""
         if isinstance(X, (str, os.PathLike)):
             source = Path(X).absolute()
             given = {"ids": ids, "column": column, "payload": payload}
             for name, value in given.items():
                 if value is not None:
                     raise InputError(
-                        f"an index that was saved has rows of its own: {name} must be None"
+                        f"a saved index has its own ids, columns and payload: {name} must be None"
                     )
             if self.path in (source, *source.parents):
                 raise InputError(
-                    f"{source} lies in the folder of this index, which removes what is not its "
-                    "own: move it elsewhere first"
+                    f"{source} lies in the folder of this index, which removes all that does not "
+                    "belong to it: move it elsewhere first"
                 )
 
             def make(catalog: Catalog, others: list[Seen]) -> list[Seen]:
@@ -667,7 +672,7 @@ missing=())
                 home, state = catalog.home, catalog.state
                 if ids is None and state.id_type == "string":
                     raise InputError(
-                        "ids are strings here, so rows that are added must bring theirs"
+                        "the ids of this index are strings: give ids for the rows that you add"
                     )
                 first = max([state.next_id, *(one.next_id for one in others)])
                 names = IdChunks(ids, chunks, first=first)
@@ -681,7 +686,7 @@ missing=())
     def _change(
         self, gone: tuple[str, ...], make: Callable[[Catalog, list[Seen]], list[Seen]]
     ) -> tuple[str, ...]:
-        """Publish the index without some shards, and with new ones that are made meanwhile."""
+        """Publish the index without some shards, and with the new ones that ``make`` writes."""
         with self._store.change() as change:
             self._take()
             for name in gone:
@@ -692,7 +697,7 @@ missing=())
             sweep(self.path, change)
             try:
                 seen_now = {one.name: one for one in self._look()}
-                # A lost one stays in the list as it was.
+                # A lost shard stays in the list as it was.
                 others = [
                     one._replace(n_rows=self._rows[name])
                     for name, one in seen_now.items()
@@ -709,7 +714,7 @@ missing=())
 
 
 def whole_of(index: ShardedIndex) -> State:
-    """All rows as one index, read by this process: an error names the shard that is damaged."""
+    """All rows as one index, which this process reads; an error names a damaged shard."""
     home, state, rows = index._catalog
     shards = {name: open_shard(home, name, payload=True) for name in rows}
     return together(home, shards) if shards else state

@@ -1,7 +1,7 @@
 """Spark: codes of a column of a DataFrame, and the neighbours of its rows.
 
 Both go through ``mapInArrow``: Spark hands Arrow batches to its Python workers, on which densehash
-must be installed, too. A task computes with one thread, since Spark runs a task on every core.
+must be installed, too. A task computes with one thread, because Spark runs a task on every core.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ def encode(df: DataFrame, hasher: Hasher, column: str, *, output: str = "code") 
     Parameters
     ----------
     df : DataFrame of Spark
-    hasher : fitted
-    column : of vectors: ``array<float>``, of another type of numbers, or dense vectors of
-        ``pyspark.ml``; each as long as those that the hasher learnt from, finite, and not null
-    output : name of the new column
+    hasher : a fitted hasher
+    column : the column of vectors: ``array<float>``, arrays of another type of numbers, or dense
+        vectors of ``pyspark.ml``. They must be finite, not null, and as long as the vectors that
+        the hasher learnt from.
+    output : name of the new column, default "code"
 
     Returns
     -------
-    DataFrame : all columns of ``df`` as they were, then ``output``: binary, ceil(n_bits / 8) bytes,
-        those of ``hasher.transform``. As all of Spark, it is computed when it is asked for, and
-        what is wrong with a row is an error then
+    DataFrame : all columns of ``df`` unchanged, then ``output``: binary, ceil(n_bits / 8) bytes, as
+        ``hasher.transform`` makes them. As always in Spark, it is computed when you use it; if a
+        row is wrong, the error comes then.
 
     Examples
     --------
@@ -77,8 +78,8 @@ def encode(df: DataFrame, hasher: Hasher, column: str, *, output: str = "code") 
     check_is_fitted(hasher)
     if type(output) is not str or output == "":
         raise InputError(f"output must be the name of a column, got {output!r}")
-    # As plain data, not pickled as it is: a worker checks it as it checks a stored hasher, and
-    # refuses what its version of densehash does not know.
+    # Sent as plain data, not pickled: a worker checks it as it checks a saved hasher, and refuses
+    # what its version of densehash does not know.
     state = state_of(hasher)
     state.description["learnt"].pop("feature_names_in_", None)  # arrays of Spark have no names
     model = _Model(secrets.token_hex(8), state)
@@ -105,18 +106,18 @@ def top_k(
     ----------
     df : DataFrame of Spark
     index_path : a folder that :meth:`densehash.Index.save` has made, on storage that the driver and
-        every worker see under this path. A task sees the index as it is when the task begins
-    column : of the queries, as in :func:`encode`
-    k : how many neighbours
-    id_column : the only column of ``df`` that is returned; without, all are
+        every worker see under this path. A task sees the index as it is when the task begins.
+    column : the column of queries, as in :func:`encode`
+    k : how many neighbours, default 10
+    id_column : the only column of ``df`` to return; default: all columns
     **search : ``candidates``, ``exclude_self`` (True or False), ``filter``, ``metric``, ``probes``,
         ``radius`` and ``rerank`` of :meth:`densehash.Index.search`
 
     Returns
     -------
     DataFrame : a row for each neighbour of each row, at most k: columns of ``df``, then ``rank``
-        (int, from 1 on), ``neighbor`` (its id: bigint, or string as the ids of the index) and
-        ``distance`` (float, or int where ``rerank=None``)
+        (int, from 1 on), ``neighbor`` (its id: bigint or string, as in the index) and ``distance``
+        (float, or int with ``rerank=None``)
 
     Examples
     --------
@@ -135,10 +136,10 @@ def top_k(
     place = _vector_place(df, column)
     sent: Sequence[int] = range(len(df.columns))
     n_kept = len(sent)
-    if id_column is not None:  # no more goes to Python and back
+    if id_column is not None:  # only these columns go to Python and back
         first = _place_of(df, id_column)
         sent, n_kept = ([first] if first == place else [first, place]), 1
-    path = Path(index_path).absolute()  # workers stand elsewhere
+    path = Path(index_path).absolute()  # workers have another working directory
     index = _opened(path)
     index.refresh()
     request = _Request(path, check_integer(k, "k", 1), search, index.info()["ids"])
@@ -213,8 +214,8 @@ def _mapped(
         if name.lower() in taken:
             raise InputError(f"df has a column {name!r} already: rename or drop it")
     fields += [types.StructField(name, getattr(types, kind)()) for name, kind in added.items()]
-    # Numbers for names on the way: mapInArrow cannot find columns whose name has a dot, or is
-    # there twice.
+    # Columns are renamed to numbers for mapInArrow, which cannot find a column whose name has a
+    # dot, or is there twice.
     numbered = df.toDF(*map(str, range(len(df.columns)))).select(*map(str, sent))
     return numbered.mapInArrow(function, types.StructType(fields))
 
@@ -224,7 +225,7 @@ def _mapped(
 
 @dataclass(frozen=True)
 class _Model:
-    """A hasher on its way; the token alone tells it from others."""
+    """A hasher that is sent to workers; they tell hashers apart by the token alone."""
 
     token: str
     state: HasherState = field(compare=False, repr=False)
@@ -232,19 +233,19 @@ class _Model:
 
 @lru_cache(_KEPT)
 def _built(model: _Model) -> Hasher:
-    """The hasher, built once in each process: Spark sends the model anew with every task."""
+    """The hasher, built once in each process: Spark sends the model again with every task."""
     return hasher_of(*model.state)
 
 
 @lru_cache(_KEPT)
 def _opened(path: Path) -> Index:
-    """The index, opened once in each process; other kinds of folders would be told apart here."""
+    """The index, opened once in each process."""
     return Index.open(path)
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What every task asks of the index."""
+    """The search that every task makes."""
 
     path: Path
     k: int
@@ -252,13 +253,13 @@ class _Request:
     id_type: str
 
     def check(self, index: Index) -> None:
-        """Refuse now what every task would refuse later."""
+        """Refuse wrong options now, before every task does."""
         for name in self.options:
             if name not in _OPTIONS:
                 raise InputError(f"top_k has no option {name!r}; there are {', '.join(_OPTIONS)}")
         if not isinstance(self.options.get("exclude_self", False), bool):
             raise InputError("exclude_self must be True or False: batches have no ids of queries")
-        # Of no rows, an answer costs nothing.
+        # A search in an index without rows checks the options and costs nothing.
         state = index_state(index)
         query = np.ones((1, state.sketch.n_features), np.float32)
         Index(replace(state, segments=())).search(query, self.k, **self.options)
@@ -285,7 +286,7 @@ def _encoded(batches: Iterable[Any], column: str, place: int, model: _Model) -> 
         codes = hasher.transform(X)
         kind = pa.binary(codes.shape[1])
         packed = pa.Array.from_buffers(kind, len(X), [None, pa.py_buffer(codes)])
-        # Spark knows no bytes of one length.
+        # Spark has no type for bytes of a fixed length.
         yield _batch(pa, [*batch.columns, packed.cast(pa.binary())])
 
     return _answers(batches, column, place, hasher.n_features_in_, answer)
@@ -305,7 +306,7 @@ def _joined(
         queries, ranks = np.nonzero(there)
         ids, distances = ids[there], distances[there]
         kept = batch.select(list(range(n_kept)))
-        # No batch is longer than the one that came, or the copies of long rows would fill memory.
+        # No batch is longer than the batch of queries: copies of long rows would fill memory.
         for start in range(0, len(queries), len(batch)):
             some = slice(start, start + len(batch))
             yield _batch(
@@ -324,7 +325,7 @@ def _joined(
 def _answers(
     batches: Iterable[Any], column: str, place: int, width: int, answer: Answer
 ) -> Iterator[Any]:
-    """What is made of the batches of a task."""
+    """The answers to all batches of a task."""
     with threadpool_limits(1, user_api="blas"):
         for batch in batches:
             if len(batch) == 0:
@@ -338,12 +339,12 @@ def _answers(
 
 
 def _batch(pa: Any, columns: list[Any]) -> Any:
-    """A batch for Spark, which goes by the places of columns."""
+    """A batch for Spark, which finds columns by their place."""
     return pa.RecordBatch.from_arrays(columns, names=list(map(str, range(len(columns)))))
 
 
 class _BatchRows(PieceRows):
-    """The vectors of a batch, each of which must have so many numbers."""
+    """The vectors of a batch, each of which must have ``width`` numbers."""
 
     def __init__(self, vectors: Any, column: str, width: int) -> None:
         pa = import_extra("pyarrow", "spark")

@@ -35,39 +35,41 @@ __all__ = ["AGH", "Sides", "anchor_affinities", "anchor_projection", "second_thr
 
 _ANCHOR_PASSES = 5
 
-# Eigenvalues this near to 1 belong to the constant vector, or to parts of the graph that do not
-# touch; as in the authors' code.
+# Eigenvalues above this belong to the constant vector, or to parts of the graph that do not touch;
+# the authors' code uses the same limit.
 _TRIVIAL = 1 - 1e-3
 
-# Where the graph falls into parts, an eigenvector is zero outside its own: less than this is
-# rounding, and would be a random bit.
+# If the graph falls into parts, an eigenvector is zero outside its own part. A smaller number than
+# this is a rounding error, whose sign would be a random bit.
 _ROUNDING = 1e-10
 
 
 class AGH(Hasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
-    With two layers, every eigenvector gives two bits: its sign, and then, on either side of
-    zero, whether it lies beyond a threshold.
+    With two layers, every eigenvector gives two bits. The first is the sign of the row's number.
+    The second says whether this number lies beyond a threshold; positive and negative numbers have
+    thresholds of their own.
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096; even where there are two layers
-    n_layers : 1 or 2
-    n_anchors : groups of k-means (5 passes) whose centres are the anchors
-    n_nearest : anchors that a row is joined to, at least 2: one would join no anchors
-    random_state : draws the first centres
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64; it must be even if there are two layers
+    n_layers : 1 or 2 (default)
+    n_anchors : how many anchors, default 300: the centres of groups, found by 5 passes of k-means
+    n_nearest : how many anchors a row is joined to, default 2, and at least 2: with a single one,
+        no row would join two anchors
+    random_state : seed or generator that draws the first centres
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     anchors_ : float64 array of shape (n_anchors, d)
-    n_nearest_ : anchors that a row is joined to
-    sigma_ : float, the mean distance between a row and the last of its nearest anchors
+    n_nearest_ : how many anchors a row is joined to
+    sigma_ : float, the mean distance between a row and the farthest anchor that it is joined to
     eigenvalues_ : float64 array of shape (e,); e = n_bits / n_layers
-    projection_ : float64 array of shape (n_anchors, e), from affinities to eigenvectors
-    second_thresholds_ : float64 array of shape (2, e), where there are two layers: on the
-        positive side, and on the negative one
+    projection_ : float64 array of shape (n_anchors, e), which turns affinities into eigenvectors
+    second_thresholds_ : float64 array of shape (2, e): the thresholds for positive numbers, then
+        those for negative ones; only with two layers
 
     Examples
     --------
@@ -113,7 +115,7 @@ class AGH(Hasher):
         n_layers = check_integer(self.n_layers, "n_layers", 1, 2)
         n_bits = check_integer(self.n_bits, "n_bits", n_layers, MAX_BITS)
         if n_bits % n_layers:
-            raise InputError(f"two layers need an even n_bits, got {n_bits}; or use n_layers=1")
+            raise InputError(f"two layers need an even n_bits, got {n_bits}: or use n_layers=1")
         return n_bits
 
     def _learn(self, rows: Rows, random_state: RandomState) -> None:
@@ -138,7 +140,7 @@ class AGH(Hasher):
         return anchor_affinities(block, self.anchors_, self.n_nearest_, self.sigma_)
 
     def _links(self, rows: Rows) -> NDArray[np.float64]:
-        """Affinities of anchors through the rows, Z'Z, of shape (n_anchors, n_anchors)."""
+        """How strongly rows join each pair of anchors: Z'Z, of shape (n_anchors, n_anchors)."""
 
         def links_of(block: Floats, _: int) -> NDArray[np.float64]:
             affinities = self._affinities(block)
@@ -173,7 +175,9 @@ class AGH(Hasher):
 
 
 class Sides(NamedTuple):
-    """Sums over rows for the second layer; e⁺ is 1 where an eigenvector is positive, else 0.
+    """Sums over rows for the second layer.
+
+    e⁺ is 1 for a row whose number in the eigenvector y is not negative, and 0 for the others.
 
     Attributes
     ----------
@@ -220,7 +224,9 @@ class Sides(NamedTuple):
 def anchor_affinities(
     block: Floats, anchors: NDArray[np.float64], n_nearest: int, sigma: float
 ) -> Any:
-    """Z: how near a row is to its nearest anchors, ``exp(−|x − a|² / sigma²)``, summing to 1.
+    """Z: how near a row is to its nearest anchors.
+
+    The affinity is ``exp(−|x − a|² / sigma²)``, scaled so that the affinities of a row sum to 1.
 
     Parameters
     ----------
@@ -229,8 +235,8 @@ def anchor_affinities(
 
     Returns
     -------
-    sparse array of shape (m, k) in the block's type, n_nearest numbers a row; of a tensor, a dense
-    tensor
+    sparse array of shape (m, k) in the block's type, with n_nearest numbers in each row; if the
+    block is a tensor, a dense tensor
 
     Examples
     --------
@@ -239,7 +245,7 @@ def anchor_affinities(
     array([[0.731, 0.269, 0.   ]])
     """
     distances, nearest = _nearest_anchors(block, anchors, n_nearest)
-    # Measured from the nearest, so that a row far from all of them does not divide by zero.
+    # The nearest distance is subtracted: otherwise a row far from all anchors would divide by zero.
     kernels = module_of(block).exp((distances[:, :1] - distances) / sigma**2)
     kernels /= kernels.sum(axis=1, keepdims=True)
     if is_tensor(block):
@@ -260,12 +266,13 @@ def anchor_projection(
     ----------
     links : Z'Z, float64 array of shape (k, k)
     n_rows : n
-    n_vectors : how many, the trivial one left out
+    n_vectors : how many eigenvectors, without the trivial one
 
     Returns
     -------
     eigenvalues : float64 array of shape (n_vectors,), falling
-    projection : float64 array of shape (k, n_vectors); Z times it has columns of length sqrt(n)
+    projection : float64 array of shape (k, n_vectors), scaled so that the columns of Z times
+        projection have length sqrt(n)
 
     Examples
     --------
@@ -274,7 +281,7 @@ def anchor_projection(
     (array([0.5]), array([ 1.414214, -1.414214]))
     """
     degrees = links.sum(axis=0)
-    # An anchor that no row is joined to has no part in the graph.
+    # An anchor that no row is joined to is left out of the graph.
     scale = np.divide(1, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
     values, vectors = scipy.linalg.eigh(scale[:, np.newaxis] * links * scale)
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -292,7 +299,7 @@ def anchor_projection(
 
 
 def second_thresholds(sides: Sides, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Thresholds of the second layer: the smoothest second bit on the graph that is balanced.
+    """Thresholds of the second layer: of all balanced second bits, the smoothest on the graph.
 
     Section 4.2 of the paper: minimise v'Lv over b⁺ and b⁻, where v is y − b⁺ on the positive rows
     and b⁻ − y on the others, subject to sum(v) = 0; L = I − Z diag(degrees)⁻¹ Z'.
@@ -318,7 +325,7 @@ def second_thresholds(sides: Sides, degrees: NDArray[np.float64]) -> NDArray[np.
     # L times the vector of ones is zero, so v'Lv depends on s = b⁺ + b⁻ alone.
     roughness = sides.n_positive - (smoothed * sides.linked_positive).sum(axis=0)
     along = sides.positive_sizes - (smoothed * sides.linked_sizes).sum(axis=0)
-    # Where a side is a part of the graph of its own, v'Lv does not depend on s at all.
+    # If the positive rows are not joined to the others, v'Lv does not depend on s at all.
     total = np.divide(along, roughness, out=np.zeros_like(along), where=roughness > 1e-12)
     n_negative = sides.n_rows - sides.n_positive
     positive = (sides.sizes + n_negative * total) / sides.n_rows
@@ -328,7 +335,7 @@ def second_thresholds(sides: Sides, degrees: NDArray[np.float64]) -> NDArray[np.
 def _nearest_anchors(
     block: Floats, anchors: NDArray[np.float64], n_nearest: int
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Squared distances (m, n_nearest) of the nearest anchors, nearest first, and positions."""
+    """The nearest anchors: squared distances (m, n_nearest), nearest first, and positions."""
     return smallest(squared_distances(block, anchors), n_nearest)
 
 
@@ -341,5 +348,5 @@ def _mean_reach(rows: Rows, anchors: NDArray[np.float64], n_nearest: int) -> flo
         reach_of, operator.add, width=2 * len(anchors), label="anchor distances"
     )
     if total == 0:
-        raise InputError("every row equals all of its nearest anchors: use fewer anchors")
+        raise InputError("every row equals all of its nearest anchors: lower n_anchors")
     return total / rows.n_rows

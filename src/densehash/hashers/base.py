@@ -1,7 +1,7 @@
-"""The one contract of every hasher.
+"""What every hasher must do.
 
-A hasher is a scikit-learn transformer. A bit is the sign of a margin, whatever the method, so a
-method writes two things only: how it learns from rows, and the margins of a block of rows.
+A hasher is a scikit-learn transformer. With every method, a bit is the sign of a margin. So a
+method defines only two things: how it learns from rows, and the margins of a block of rows.
 """
 
 from __future__ import annotations
@@ -37,34 +37,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Hasher", "LinearHasher"]
 
-# So few rows are never more than one block of `transform`.
+# This many rows always fit into one block of `transform`.
 _FEW_ROWS = 64
-# Products of so few pairs of numbers take one thread of BLAS, whatever it may use.
+# BLAS uses one thread for a matrix product of at most this many multiplications, however many
+# threads it may use.
 _SMALL_PRODUCT = 1 << 18
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """What all hashers share: ``fit``, ``project``, ``transform``.
 
-    A method derives from this class, stores its arguments in ``__init__``, says in ``learnt`` what
-    it learns, and writes ``_learn`` and ``_margins``.
+    To write a method, derive a class from this one: store the arguments in ``__init__``, list in
+    ``learnt`` what it learns, and define ``_learn`` and ``_margins``.
 
     Attributes
     ----------
     n_bits_ : how many bits a code has
     n_features_in_ : how many features rows have
-    uses_float64_ : whether rows lie so far from zero, or are so small, that float32 would blur
-        their differences; they are computed with in float64 then, whatever their type
+    uses_float64_ : True if the rows lie so far from zero, or are so small, that float32 would
+        lose their differences. The hasher then computes in float64, whatever the type of the rows.
     """
 
     learnt: ClassVar[dict[str, str]]
-    """What is learnt, by which files are written, read and checked.
+    """What the hasher learns: the form of each attribute, by name.
 
-    Of a number: its type; ``int k`` goes from 1 to k. Of an array: its type, float64 unless said
-    otherwise, and its shape in letters: L bits, d features, others as they come but equal in all
-    arrays. None is zero, except where it has a star: every length stands in an array with numbers,
-    so that a file cannot make a hasher of what it does not hold. ``<k`` are positions, int64, from
-    0 to k - 1. What begins with ``?`` may be missing; ``hasher`` is a hasher inside.
+    Files of hashers are written, read and checked by these forms:
+
+    - A number has its type; ``int k`` is an integer from 1 to k.
+    - An array has its type, float64 by default, then its shape in letters: L bits, d features.
+      Other letters are lengths that the arrays decide; the same letter means the same length in all
+      arrays.
+    - A length is at least 1, unless it has a star. So a file must hold the numbers for every length
+      that it names, and a small file cannot ask for a large hasher.
+    - ``<k`` is the type of positions: int64, from 0 to k - 1.
+    - An attribute whose form begins with ``?`` may be missing.
+    - ``hasher`` is another hasher, inside this one.
     """
 
     n_bits: int
@@ -77,19 +84,19 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, a Source, a function that yields
-            blocks, a column of vectors, a data frame of numbers; a tensor of torch, which is
-            computed with on its device; or a dask array or data frame, which the workers of its
-            cluster pass over; finite. :func:`densehash.device` computes elsewhere
+        X : rows of d features, n of them, all finite. A real array of shape (n, d), a memory map of
+            one, a Source, a function that yields blocks, a column of vectors, a data frame of
+            numbers; a tensor of torch, which stays on its device; or a dask array or data frame,
+            which the workers of its cluster read. :func:`densehash.device` chooses another device.
         y : ignored
 
         Returns
         -------
-        The hasher itself. If anything is wrong, an error is raised and the hasher stays as it was.
+        The hasher itself. After an error, the hasher is as it was before the call.
         """
         before = self.__dict__.copy()
         try:
-            for name in before:  # nothing of an earlier fit may linger
+            for name in before:  # forget an earlier fit
                 if name.endswith("_"):
                     delattr(self, name)
             rows = rows_of(X, verbose=self._check_verbose(), device=current_device())
@@ -116,7 +123,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def project(self, X: DaskCollection) -> Any: ...
     @memory_named()
     def project(self, X: VectorsLike | DaskCollection) -> Any:
-        """Margins of rows: how far, and on which side of its threshold, every bit lies.
+        """Margins of rows: for every bit, how far a row lies from its threshold, and on which side.
 
         Parameters
         ----------
@@ -124,8 +131,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Returns
         -------
-        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. It is a tensor on the
-        same device where X is a tensor, and a dask array, not computed yet, where X is Dask's
+        float32 array of shape (n, n_bits); bit l is ``margins[:, l] >= 0``. If X is a tensor, a
+        tensor on the same device; if X is a dask array or data frame, a dask array that is not
+        computed yet
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
@@ -155,20 +163,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Parameters
         ----------
         X : real array of shape (n, d), a Source, a tensor, or a dask array or data frame; finite
-        out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance;
-            where X is a tensor, a tensor on the same device. None makes a new one. After an error,
-            some of its rows may have been written.
+        out : uint8 array of shape (n, ceil(n_bits / 8)) to write to, a memory map for instance; if
+            X is a tensor, a tensor on the same device. Default: a new array. After an error, some
+            rows of ``out`` may already be written.
 
         Returns
         -------
-        uint8 array of shape (n, ceil(n_bits / 8)): little bit order, padding bits zero; ``out``
-        if it was given. It is a tensor on the same device where X is a tensor, and a dask array,
-        not computed yet, where X is Dask's
+        uint8 array of shape (n, ceil(n_bits / 8)), in little bit order, with padding bits zero;
+        this is ``out`` if you give it. If X is a tensor, a tensor on the same device; if X is a
+        dask array or data frame, a dask array that is not computed yet
         """
         rows = self._check_rows(X)
         if rows.is_lazy:
             if out is not None:
-                raise InputError("codes of a dask array are written by Dask: out must be None")
+                raise InputError("Dask writes the codes of a dask array: out must be None")
             width = bytes_for(self.n_bits_)
             return rows.lazily(self._codes_of, width, np.uint8, width=self._width())
         shape = (rows.n_rows, bytes_for(self.n_bits_))
@@ -181,7 +189,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         def write(block: Floats, start: int) -> None:
             some = codes[start : start + len(block)]
             some[...] = rows.returned(self._codes_of(block))
-            if isinstance(mapped, MappedRows):  # the file has them, or will
+            if isinstance(mapped, MappedRows):  # its pages may leave memory
                 mapped.count(some.nbytes)
 
         rows.for_each(write, width=self._width(), label="hashing")
@@ -198,11 +206,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def transform_blocks(
         self, X: VectorsLike
     ) -> Generator[tuple[int, NDArray[np.uint8]], None, None]:
-        """Codes of rows, some at a time, for more than memory holds.
+        """Codes of rows, one block after another, for more rows than fit into memory.
 
-        Several threads hash, and rows of a file are read ahead of them; only the blocks under way
-        are in memory. Until the last one has come, or ``close`` was called, matrix products of
-        this process take one thread each.
+        Several threads hash, and rows of a file are read ahead. Only the blocks that the threads
+        work on are in memory. Until you have taken the last block or called ``close``, every matrix
+        product of this process uses one thread.
 
         Parameters
         ----------
@@ -210,9 +218,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Yields
         ------
-        (start, codes): the number of the first row, and a uint8 array (b, ceil(n_bits / 8)), or a
-        tensor where X is one. Blocks come in the order of the rows; together they are what
-        :meth:`transform` returns
+        (start, codes): the number of the block's first row, and a uint8 array of shape
+        (b, ceil(n_bits / 8)), which is a tensor if X is one. Blocks come in the order of the rows;
+        together they are what :meth:`transform` returns
 
         Examples
         --------
@@ -225,7 +233,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         rows = self._check_rows(X)
         if rows.is_lazy:
             raise InputError(
-                "codes of a dask array are made by its workers: transform returns them in chunks"
+                "the workers of Dask make the codes of a dask array: call transform, which returns "
+                "a dask array of codes"
             )
 
         def codes_at(block: Floats, start: int) -> tuple[int, NDArray[np.uint8]]:
@@ -241,17 +250,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to a folder: all of it, or nothing.
 
-        :func:`densehash.load_hasher` opens it. It is a folder of the format of an index, without
-        pickle: ``docs/format.md`` has every byte.
+        :func:`densehash.load_hasher` opens the folder. It has the same format as the folder of an
+        index and contains no pickle; ``docs/format.md`` describes every byte.
 
         Parameters
         ----------
-        path : a folder that is missing, empty, or holds a hasher, which is replaced
+        path : a folder that does not exist yet, or is empty, or holds a hasher, which is replaced
 
         Raises
         ------
         FileError : if the folder holds anything else, an index for instance, or cannot be written.
-            Then all is as it was.
+            The folder is then as it was before the call.
 
         Examples
         --------
@@ -268,7 +277,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         save_hasher(self, path)
 
     def _codes_of_checked(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
-        """What :meth:`transform` returns, of rows that were checked; a few of them without delay.
+        """The codes that :meth:`transform` returns, for rows that were checked before.
+
+        A few rows take a shorter way, without threads.
 
         Parameters
         ----------
@@ -298,22 +309,22 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return margins
 
     def _margins_of(self, block: Floats) -> Floats:
-        # A row alone goes another way through the matrix library, and may round differently than
-        # among others: asked as a query, a row of the index would not find itself at distance 0.
+        # The matrix library computes a single row by another function, which may round differently:
+        # a row of the index, as the only query, would then not find itself at distance 0.
         if len(block) == 1:
             return self._margins(module_of(block).concatenate([block, block]))[:1]
         return self._margins(block)
 
     @abstractmethod
     def _learn(self, rows: Rows, random_state: RandomState) -> None:
-        """Set what is learnt from rows."""
+        """Learn from rows, and set the attributes that ``learnt`` lists."""
 
     @abstractmethod
     def _margins(self, block: Floats) -> Floats:
         """Margins (m, n_bits) of a block (m, d), in the block's type."""
 
     def _width(self) -> int:
-        """How many numbers `_margins` makes of a row; sets the size of blocks."""
+        """How many numbers `_margins` computes for a row; this decides the size of blocks."""
         return self.n_bits_
 
     def _check_n_bits(self) -> int:
@@ -335,14 +346,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        if not rows.is_lazy and not callable(X):  # of blocks, scikit-learn knows nothing
+        if not rows.is_lazy and not callable(X):  # scikit-learn does not know blocks
             self._check_names(X, rows, reset=False)
         if self.uses_float64_:
             rows.dtype = np.float64
         return rows
 
     def _check_names(self, X: Any, rows: Rows, *, reset: bool) -> None:
-        """Keep the names of features, or compare them; only frames have any."""
+        """Keep the names of features, or compare them; only data frames have names."""
         # Record batches of older versions of Arrow have names, but no shape for scikit-learn.
         named = X if is_frame(X) and hasattr(X, "shape") else np.empty((0, rows.n_features))
         validate_data(self, named, skip_check_array=True, reset=reset)
@@ -361,7 +372,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
 
 class LinearHasher(Hasher):
-    """A hasher whose bits are sides of planes: the margin is ``x · plane − threshold``.
+    """A hasher whose bits say on which side of a plane a row lies.
+
+    The margin is ``x · plane − threshold``.
 
     Attributes
     ----------

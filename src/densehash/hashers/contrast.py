@@ -1,7 +1,7 @@
 """A greedy choice among planes: near rows should agree, random rows should not.
 
-Not in the paper. Entropy throws out planes that split the data badly, but keeps planes that say
-the same thing; contrast sees that, because a repeated plane adds variance and no new distance.
+This is not in the paper. Entropy drops planes that split the data badly, but it keeps planes that
+repeat each other. Contrast does not: a repeated plane adds variance, but separates no new pairs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["Pairs", "greedy_contrast", "sample_pairs"]
 _N_PAIRS = 20_000
 _N_ROWS = 4_000
 _NEAR = 20
-"""Nearest rows of a sampled row that count as near to it."""
+"""How many of the nearest rows count as near to a sampled row."""
 
 _MOST_NUMBERS = 1 << 23
-"""Of a sample, and of pairs times candidates: a few arrays of so many stay below 256 MB."""
+"""The most numbers of a sample, and of pairs times candidates: a few such arrays take less than
+256 MB."""
 
 
 class Pairs(NamedTuple):
@@ -34,7 +35,8 @@ class Pairs(NamedTuple):
     ----------
     rows : float array of shape (s, d)
     first : int64 array of shape (m,), positions in ``rows``
-    near, far : likewise; ``near[i]`` is one of the nearest of ``first[i]``, ``far[i]`` any other
+    near, far : int64 arrays of shape (m,), positions, too: ``near[i]`` is one of the rows nearest
+        to ``first[i]``, and ``far[i]`` is any other row
     """
 
     rows: Floats
@@ -46,7 +48,7 @@ class Pairs(NamedTuple):
 def sample_pairs(rows: Rows, n_candidates: int, random_state: RandomState) -> Pairs:
     """Pairs of near rows, and pairs of random rows, from a sample of 4,000.
 
-    There are 20,000 of each, or fewer where there are few rows or very many candidates.
+    There are 20,000 pairs of each sort, or fewer if there are few rows or very many candidates.
 
     Examples
     --------
@@ -72,10 +74,10 @@ def sample_pairs(rows: Rows, n_candidates: int, random_state: RandomState) -> Pa
 def greedy_contrast(
     near: NDArray[np.bool_], far: NDArray[np.bool_], n_bits: int
 ) -> NDArray[np.int64]:
-    """Choose planes one by one: each time the one that most raises the contrast.
+    """Choose planes one by one: each time the plane that raises the contrast most.
 
-    The contrast of some planes is (mean Hamming distance of far pairs − that of near pairs)
-    divided by the root of the sum of the two variances.
+    The contrast of some planes is the mean Hamming distance of far pairs, minus that of near pairs,
+    divided by the square root of the sum of the two variances.
 
     Parameters
     ----------
@@ -84,11 +86,12 @@ def greedy_contrast(
 
     Returns
     -------
-    int64 array of shape (n_bits,), in the order of choice; the first of several equally good
+    int64 array of shape (n_bits,), in the order of choice; of equally good planes, the first is
+    chosen
 
     Examples
     --------
-    The second plane repeats the first, so the third is taken after the first.
+    The second plane repeats the first, so the third one is chosen after the first.
 
     >>> near = np.array([[0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
     >>> far = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [1, 1, 1]], dtype=bool)
@@ -104,7 +107,7 @@ def greedy_contrast(
     chosen = np.empty(n_bits, dtype=np.int64)
     for position in range(n_bits):
         variances = total_variance + own + 2 * shared
-        # Variance below rounding is none: such planes split no pair, or all of them.
+        # A variance as small as a rounding error counts as 1e-6: such planes split no pair, or all.
         contrast = (total_gain + gain) / np.sqrt(np.maximum(variances, 1e-6))
         best = int(np.where(free, contrast, -np.inf).argmax())
         chosen[position], free[best] = best, False

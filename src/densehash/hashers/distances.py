@@ -27,8 +27,8 @@ def squared_distances(block: Floats, others: Floats) -> Floats:
     >>> squared_distances(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0]])).ravel()
     array([ 0., 25.])
     """
-    # Measured from the middle of the others: what lies far from zero would lose its differences.
-    # Rounded first, or the two would be measured from two places.
+    # Subtracts the mean of the others from both: rows far from zero would lose their differences.
+    # The mean is rounded first, so that both subtract the same numbers.
     xp = module_of(block)
     middle = others.mean(axis=0, dtype=np.float64).astype(numpy_type(block))
     others = like(others - middle.astype(np.float64), block)

@@ -27,32 +27,34 @@ _PAIR_NUMBERS = 1 << 16
 
 
 class DSH(LinearHasher):
-    """Planes midway between neighbouring groups of rows, the most balanced of them (Algorithm 1).
+    """The most balanced planes midway between neighbouring groups of rows (Algorithm 1).
 
-    K-means finds groups; each pair of adjacent groups gives the plane midway between its centres;
-    the planes that split the data most evenly are kept.
+    K-means finds groups of rows. Each pair of adjacent groups gives a plane, midway between the
+    two centres. The hasher keeps the planes that split the data most evenly.
 
     Parameters
     ----------
-    n_bits : L, bits of a code, 1 to 4096
-    alpha : groups a bit; there are round(alpha L) groups, at least 2
-    p : passes of k-means
-    r : two groups are adjacent if one is among the r nearest of the other; cut to the number of
-        groups less one
-    init : "random" starts k-means from random rows; or an array (k, d) of first centres
-    entropy : "centers" counts which groups lie on which side of a plane (eq. 13, 14); "rows"
-        counts rows, in one more pass (eq. 12)
-    select : "entropy" keeps the planes of the highest entropy, as the paper does; "contrast"
-        adds planes greedily so that near rows agree and random ones do not, which also leaves
-        out planes that repeat others
-    random_state : draws the first centres, and the pairs of ``select="contrast"``
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : L, bits of a code, 1 to 4096, default 64
+    alpha : groups for each bit, default 1.5; there are round(alpha L) groups, at least 2
+    p : passes of k-means, default 3
+    r : two groups are adjacent if one is among the r nearest of the other; default 3, and at most
+        the number of groups minus one
+    init : "random" (default) starts k-means from random rows; or an array of shape (k, d) of first
+        centres
+    entropy : "centers" (default) puts a whole group on the side of the plane on which its centre
+        lies (eq. 13, 14); "rows" counts the rows on each side, in one more pass (eq. 12)
+    select : "entropy" (default) keeps the planes of the highest entropy, as the paper does;
+        "contrast" adds planes one by one so that near rows agree and random ones do not, and so
+        leaves out planes that repeat others
+    random_state : seed or generator that draws the first centres, and the pairs of
+        ``select="contrast"``
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     planes_ : float64 array of shape (L, d), the differences of two centres (eq. 9, 10)
     thresholds_ : float64 array of shape (L,)
-    centers_ : float64 array of shape (k, d); fewer than alpha L where rows have fewer values
+    centers_ : float64 array of shape (k, d); k is less than alpha L if fewer rows are different
     weights_ : float64 array of shape (k,), each group's share of the rows (eq. 13)
     inertia_ : float64 array of shape (p,), the sum of squared errors after each pass (eq. 1)
     n_candidates_ : how many pairs of groups are adjacent
@@ -117,7 +119,8 @@ class DSH(LinearHasher):
         candidates = median_planes(groups.centers, adjacent_pairs(groups.centers, r))
         self._check_candidates(groups, len(candidates.pairs))
         sizes = self._sizes(rows, groups, candidates)
-        # The most balanced first, then the pair whose centres are nearer, then by number.
+        # The most balanced plane first; of equal ones, the pair whose centres are nearer; then by
+        # the numbers of the groups.
         i, j = candidates.pairs.T
         smaller = np.minimum(sizes, rows.n_rows - sizes)
         order = np.lexsort((j, i, candidates.distances, -smaller))
@@ -144,7 +147,8 @@ class DSH(LinearHasher):
         alpha = check_positive(self.alpha, "alpha")
         if isinstance(self.init, str):
             check_choice(self.init, "init", ("random",))
-            # Half away from zero. No number of rows is enough for an alpha near infinity.
+            # Rounds half up. The limit keeps a huge alpha an integer; it then asks for more rows
+            # than there are.
             k = max(int(min(alpha * self.n_bits_ + 0.5, 1e18)), 2)
             return random_centers(rows, k, random_state, "groups")
         centers = Rows(self.init, name="init")
@@ -169,7 +173,7 @@ class DSH(LinearHasher):
     def _sizes(self, rows: Rows, groups: Groups, candidates: Planes) -> NDArray[np.int64]:
         """How many rows have bit 1, for each candidate."""
         if self.entropy == "centers":
-            # A few groups at a time: there may be thousands of them, and of candidates.
+            # A few groups at a time: there may be thousands of groups and thousands of candidates.
             sizes = np.zeros(len(candidates.pairs), dtype=np.int64)
             for start in range(0, len(groups.centers), _GROUPS_AT_ONCE):
                 some = slice(start, start + _GROUPS_AT_ONCE)
@@ -200,17 +204,17 @@ class Planes(NamedTuple):
 
 
 def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
-    """Pairs of groups of which one is among the r nearest of the other (Definitions 1 and 2).
+    """Pairs of groups where one is among the r nearest of the other (Definitions 1 and 2).
 
     Parameters
     ----------
     centers : float64 array of shape (k, d)
-    r : cut to k − 1
+    r : how many nearest groups; a value above k − 1 counts as k − 1
 
     Returns
     -------
-    int64 array of shape (m, 2): i < j, in rising order; groups whose centres are equal are no
-    pair, for no plane lies between them
+    int64 array of shape (m, 2): i < j, in rising order. Two groups with equal centres are not a
+    pair, because no plane lies between them.
 
     Examples
     --------
@@ -224,14 +228,15 @@ def adjacent_pairs(centers: NDArray[np.float64], r: int) -> NDArray[np.int64]:
     squares = np.einsum("ij,ij->i", middle, middle)
     rounding = 16 * (d + 16) * np.finfo(np.float64).eps * squares.max()
     for start in range(0, k, _GROUPS_AT_ONCE):
-        # Products tell which few may be nearest, beside those that may be equal.
+        # Distances by products are fast but rounded: they choose the few groups that may be the r
+        # nearest, and those that may be equal.
         about = -2 * (middle[start : start + _GROUPS_AT_ONCE] @ middle.T) + squares
         about += squares[start : start + _GROUPS_AT_ONCE, np.newaxis]
         last = np.minimum((about <= rounding).sum(axis=1) + r, k) - 1
         limits = np.take_along_axis(np.sort(about, axis=1), last[:, np.newaxis], axis=1)
         own, others = np.nonzero(about <= limits + 2 * rounding)
         own += start
-        # By differences, not products: distances that are equal must come out equal.
+        # Exact distances, by differences: equal distances must come out equal.
         distances = np.concatenate(
             [
                 _squared_lengths(centers[others[at]] - centers[own[at]])
@@ -292,7 +297,7 @@ def binary_entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sides(rows: Floats, candidates: Planes) -> NDArray[np.bool_]:
-    """Bits of rows (n, d) by all candidates: bool (n, m)."""
+    """The bits that all candidates give to rows (n, d): bool (n, m)."""
     products = rows @ like(candidates.planes.T, rows)
     sides: NDArray[np.bool_] = products >= like(candidates.thresholds, rows)
     return sides

@@ -22,8 +22,8 @@ from densehash.rows.numerics import like, to_float64
 
 __all__ = ["ITQ", "closest_rotation", "random_rotation", "rotation_step"]
 
-# The rotation is learnt from so many rows, or fewer where their projections would take more than
-# 64 MB: from 99,000 SIFT rows on, more rows change MAP by less than the seed does.
+# The rotation learns from this many rows, or from fewer if their projections would take more than
+# 64 MB. On SIFT, from 99,000 rows on, more rows change MAP by less than another seed does.
 _MOST_ROWS = 100_000
 _MOST_NUMBERS = 1 << 24
 
@@ -31,15 +31,16 @@ _MOST_NUMBERS = 1 << 24
 class ITQ(LinearHasher):
     """Principal directions, rotated so that rows lie near the corners of a cube.
 
-    Where there are more bits than features, the rotation becomes a tight frame: a matrix of
-    n_bits columns with orthonormal rows. The paper leaves this case undefined.
+    If there are more bits than features, the rotation becomes a tight frame: a matrix of n_bits
+    columns with orthonormal rows. The paper leaves this case undefined.
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096
-    n_iter : alternations between the nearest corners and the best rotation
-    random_state : draws the first rotation, and at most 100,000 rows to rotate
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64
+    n_iter : how many iterations, default 50; each finds the nearest corners, then the best rotation
+    random_state : seed or generator that draws the first rotation, and the rows to rotate, at most
+        100,000
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
@@ -47,7 +48,7 @@ class ITQ(LinearHasher):
     thresholds_ : float64 array of shape (n_bits,), the planes' products with the mean
     mean_ : float64 array of shape (d,)
     directions_ : float64 array of shape (c, d), principal directions; c = min(n_bits, d)
-    rotation_ : float64 array of shape (c, n_bits), orthonormal rows; planes are
+    rotation_ : float64 array of shape (c, n_bits), orthonormal rows; ``planes_`` are
         ``rotation_.T @ directions_``
 
     Examples
@@ -115,7 +116,7 @@ def random_rotation(c: int, n_bits: int, random_state: RandomState) -> NDArray[n
 
 
 def closest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The matrix with orthonormal rows that is closest to one of shape (c, n_bits).
+    """The matrix with orthonormal rows that is closest to a matrix of shape (c, n_bits).
 
     Examples
     --------
@@ -129,11 +130,11 @@ def closest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rotation_step(projections: Rows, rotation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One alternation: the nearest corners of the cube, then the best rotation onto them.
+    """One iteration: the nearest corners of the cube, then the best rotation onto them.
 
     Parameters
     ----------
-    projections : m rows of c features, of mean zero
+    projections : m rows of c features, with mean zero
     rotation : float64 array of shape (c, n_bits), orthonormal rows
 
     Returns

@@ -30,23 +30,23 @@ _LEAST_EIGENVALUE = 1e-8
 class KLSH(Hasher):
     """Random planes in the space of a Gaussian kernel, written as sums over landmarks.
 
-    The kernel is ``exp(−|x − y|² / 2t²)``. A plane is drawn from the mean of a few landmarks,
-    which is nearly Gaussian, whitened by the landmarks' kernel matrix.
+    The kernel is ``exp(−|x − y|² / 2t²)``. A plane is the mean of a few random landmarks, which is
+    nearly Gaussian, whitened by the kernel matrix of all landmarks.
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096
-    n_landmarks : random rows that stand for the data; at most the number of rows
-    n_subset : landmarks behind each plane; less than ``n_landmarks``
-    bandwidth : t in units of the mean norm of a row (not centred)
-    random_state : draws landmarks and subsets
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64
+    n_landmarks : how many random rows represent the data, default 300; at most the number of rows
+    n_subset : from how many landmarks each plane is made, default 30; less than ``n_landmarks``
+    bandwidth : t as a multiple of the mean norm of the rows, which are not centred; default 0.3
+    random_state : seed or generator that draws landmarks and subsets
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     landmarks_ : float64 array of shape (n_landmarks, d)
     t_ : float, the kernel's width
-    subsets_ : int64 array of shape (n_bits, n_subset), the landmarks behind each plane
+    subsets_ : int64 array of shape (n_bits, n_subset), the landmarks of each plane
     weights_ : float64 array of shape (n_landmarks, n_bits); margins are kernels times weights
 
     Examples
@@ -135,11 +135,11 @@ def gaussian_kernel(block: Floats, landmarks: NDArray[np.float64], t: float) -> 
 
 
 def landmark_weights(kernel: Floats, subsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How much each landmark counts in each plane: K^(−1/2) times the subset's indicator.
+    """The weight of each landmark in each plane: K^(−1/2) times the indicator of the subset.
 
     Parameters
     ----------
-    kernel : float array of shape (p, p), kernels between landmarks; centred here
+    kernel : float array of shape (p, p), kernels between landmarks; this function centres them
     subsets : int64 array of shape (n_bits, t), positions of landmarks
 
     Returns

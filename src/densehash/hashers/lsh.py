@@ -25,9 +25,9 @@ class LSH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096
-    random_state : draws the planes; as in scikit-learn
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64
+    random_state : seed or generator that draws the planes
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""A fitted hasher on the disk, alone: a folder of the same format as an index."""
+"""A fitted hasher on disk, in a folder of its own, which has the same format as an index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from densehash.store.manifest import HASHER, INDEX
 
 __all__ = ["read_hasher", "save_hasher"]
 
-_KEY = "hasher"  # an index has its own under the same name
+_KEY = "hasher"  # an index keeps its hasher under the same key
 _PARTS = {"description", "arrays"}
 
 
@@ -25,16 +25,16 @@ def save_hasher(hasher: Any, path: str | os.PathLike[str]) -> None:
 
 
 def read_hasher(path: str | os.PathLike[str], kinds: Mapping[str, type[Any]]) -> Any:
-    """The hasher in a folder: this is :func:`densehash.load_hasher`, which knows all classes.
+    """Read the hasher in a folder; :func:`densehash.load_hasher` calls this with all classes.
 
     Parameters
     ----------
-    path : what :func:`save_hasher` wrote, or the folder of an index
+    path : a folder that :func:`save_hasher` wrote, or the folder of an index
     kinds : the classes that the folder may name
     """
     store = Store.open(path, form=(HASHER, INDEX))
     content = store.content
-    if "sketch" in content and _KEY not in content:  # those of codes name none
+    if "sketch" in content and _KEY not in content:  # an index of codes names no sketch
         raise FileError(f"{store.path} is an index that keeps {content['sketch']}, not codes")
     found = content.get(_KEY)
     if not isinstance(found, dict) or set(found) != _PARTS:
@@ -42,7 +42,7 @@ def read_hasher(path: str | os.PathLike[str], kinds: Mapping[str, type[Any]]) ->
     if store.form == HASHER:
         if set(content) != {_KEY}:
             raise FileError(f"{store.path} holds a hasher, and more: {', '.join(sorted(content))}")
-        store.verify()  # large arrays were mapped, not checked, and all are read now anyway
+        store.verify()  # opening maps large arrays unchecked; all are read now anyway
     try:
         return built(found["description"], found["arrays"], kinds)
     except FileError as error:

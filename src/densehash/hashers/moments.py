@@ -24,7 +24,7 @@ class _Total(NamedTuple):
 
 
 def mean(rows: Rows) -> NDArray[np.float64]:
-    """The mean row; an error if all rows are equal, for then there is nothing to learn.
+    """The mean row; raises an error if all rows are equal: there is nothing to learn from them.
 
     Returns
     -------
@@ -65,8 +65,8 @@ def principal_directions(
 
     Returns
     -------
-    directions : float64 array of shape (n_directions, d), orthonormal rows; the largest number of
-        each is positive
+    directions : float64 array of shape (n_directions, d), orthonormal rows; in each row, the number
+        with the largest absolute value is positive
     variances : float64 array of shape (n_directions,)
 
     Examples
@@ -94,7 +94,9 @@ def principal_directions(
 
 
 def fix_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn each row so that its largest number, the first of several, is positive.
+    """Flip rows so that the number with the largest absolute value is positive.
+
+    If several are equally large, the first of them counts.
 
     Examples
     --------
@@ -102,7 +104,7 @@ def fix_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     array([[-1.,  2.],
            [ 3.,  1.]])
     """
-    # Rounded, so that numbers which differ by rounding alone count as equal.
+    # Rounded, so that numbers that differ only by a rounding error count as equal.
     largest = np.abs(vectors).round(8).argmax(axis=1)
     signs = np.where(vectors[np.arange(len(vectors)), largest] < 0, -1.0, 1.0)
     return np.ascontiguousarray(vectors * signs[:, np.newaxis])

@@ -24,15 +24,15 @@ class PCAH(LinearHasher):
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to the number of features
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to the number of features, default 64
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     planes_ : float64 array of shape (n_bits, d), orthonormal; the largest variance first
     thresholds_ : float64 array of shape (n_bits,), the planes' products with the mean
     mean_ : float64 array of shape (d,)
-    variances_ : float64 array of shape (n_bits,), along each direction
+    variances_ : float64 array of shape (n_bits,), the variance along each direction
 
     Examples
     --------

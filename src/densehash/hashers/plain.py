@@ -1,8 +1,8 @@
 """A fitted hasher as plain data: words and numbers for a JSON file, and arrays beside it.
 
-Every attribute is checked against what its class says that it learns, and the class is one that the
-caller lists, so a file can name nothing else and bring nothing else. Hashers are saved from here,
-so nothing here knows which there are: ``state.py`` and ``registry.py`` do.
+A file can name only the classes that the caller lists, and bring only the attributes that such a
+class says it learns. Hashers import this module to be saved, so it cannot import them:
+``state.py`` and ``registry.py`` know which hashers there are.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def described(hasher: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     kinds = _kinds_in(hasher)
     description = _describe(hasher, arrays, "", fitted=True)
     try:
-        built(description, arrays, kinds)  # what could not be opened again is not saved
+        built(description, arrays, kinds)  # saves nothing that could not be opened again
     except FileError as error:
         raise InputError(f"{type(hasher).__name__} cannot be stored: {error}") from error
     return description, arrays
 
 
 def _kinds_in(hasher: Any) -> dict[str, type[Any]]:
-    """The classes of a hasher and of those inside it, by name; others than ours are refused."""
+    """The classes of a hasher and of hashers inside it, by name; refuses classes of others."""
     kind = type(hasher)
     if kind.__module__.rpartition(".")[0] != __package__:
         raise InputError(
@@ -122,7 +122,7 @@ def _plain_array(value: Any, name: str) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} cannot be stored: it is an array of {array.dtype}")
-    if array.dtype.kind in "iu":  # 32 bits on some systems
+    if array.dtype.kind in "iu":  # integers have 32 bits on some systems
         return np.ascontiguousarray(array, dtype="<i8")
     if array.dtype.str not in ("<f4", "<f8"):
         return np.ascontiguousarray(array, dtype="<f8")
@@ -137,7 +137,7 @@ def built(description: Any, arrays: Any, kinds: Mapping[str, type[Any]]) -> Any:
 
     Parameters
     ----------
-    description, arrays : from a file, for instance; anything may be wrong with them
+    description, arrays : from a file, for instance; they are not trusted
     kinds : the classes that a description may name
     """
     if not isinstance(arrays, Mapping) or not all(
@@ -152,7 +152,7 @@ def built(description: Any, arrays: Any, kinds: Mapping[str, type[Any]]) -> Any:
 
 
 class _Given(NamedTuple):
-    """What hashers are built of: arrays, each of which is taken once, and classes by name."""
+    """What hashers are made from: arrays, each of which is used once, and classes by name."""
 
     arrays: dict[str, NDArray[Any]]
     kinds: Mapping[str, type[Any]]
@@ -291,7 +291,7 @@ def _read_array(
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= sizes[kind[1:]]:
             raise _wrong(where, f"positions below {sizes[kind[1:]]}", f"{least} to {most}")
-    return np.array(array, order="C")  # its own, of no file
+    return np.array(array, order="C")  # a copy, which does not map a file
 
 
 def _read_names(names: Any, d: int, where: str) -> NDArray[np.object_]:
@@ -305,14 +305,14 @@ def _read_names(names: Any, d: int, where: str) -> NDArray[np.object_]:
 
 
 def _try(hasher: Any) -> None:
-    """Refuse a hasher that cannot hash: arrays fit each other only if margins come out."""
+    """Refuse a hasher that cannot hash: two rows of zeros show whether its arrays fit together."""
     dtype = np.float64 if hasher.uses_float64_ else np.float32
     shape = (2, hasher.n_bits_)
     try:
         with np.errstate(all="ignore"):
             margins = hasher._margins(np.zeros((2, hasher.n_features_in_), dtype))
             pack(margins >= 0)
-    except Exception as error:  # whatever nonsense leads to
+    except Exception as error:  # wrong arrays can raise anything
         raise FileError(f"{type(hasher).__name__} cannot hash: {error}") from error
     if margins.shape != shape or np.isnan(margins).any():
         raise FileError(

@@ -1,9 +1,10 @@
 """Refined: planes of another hasher, moved so that near rows rank first by Hamming distance.
 
 The method is our own; ``docs/refined.md`` is its paper. In short: among rows drawn at random, the
-nearest few of an anchor should come before all others. How well they do is a function of counts,
-how many near and how many far rows lie at each Hamming distance, and so is its derivative. The
-signs of margins have no slope; on the way back, a smooth slope stands for theirs.
+few rows nearest to an anchor should come before all others. The loss measures how far the order is
+from this. The loss and its derivative depend only on counts: how many near and how many far rows
+lie at each Hamming distance. The sign of a margin has no useful slope, so the gradient uses a
+smooth slope instead.
 """
 
 from __future__ import annotations
@@ -46,61 +47,64 @@ from densehash.rows.numerics import (
 __all__ = ["Refined", "ranking_loss", "sign_slope"]
 
 # All of these were chosen by ablation on ten sets; docs/refined.md has the figures.
-_STEP = 0.15  # of a plane's size, while the rate is full
-_WIDTH = 0.2  # of the slope that stands for that of the sign, in standard deviations
+_STEP = 0.15  # size of a step at full rate, relative to the size of a plane
+_WIDTH = 0.2  # of the smooth slope that replaces the slope of the sign, in standard deviations
 _SMOOTHING = 1.0  # standard deviation of the kernel over distances, in bits
 _N_ANCHORS = 128
 _N_RANKED = 1024  # rows that anchors rank in one step
 
-# A coordinate of a plane is worth learning if so many rows are there to learn it from.
+# A coordinate of a plane is worth learning if there are this many rows to learn it from.
 _ROWS_A_COORDINATE = 32
 _FEWEST_COORDINATES = 32
 _MOST_COORDINATES = 512
-_MOST_NUMBERS = 1 << 24  # of the sample: 64 MB
+_MOST_NUMBERS = 1 << 24  # in the sample: 64 MB
 
-_DRAWS_AT_ONCE = 64  # on a device, which small work does not fill
+_DRAWS_AT_ONCE = 64  # on a device: a single draw is too small to keep it busy
 
-_N_HELD_OUT = 256  # anchors that are never learnt from
+_N_HELD_OUT = 256  # anchors that are never used for learning
 _N_HELD_OUT_RANKED = 4096
 _N_CHECKS = 20  # of the held-out loss, in a full run
 _PATIENCE = 6  # checks without a new minimum
 
-# Adam's, and what keeps its quotient finite.
+# Parameters of Adam; the last keeps its quotient finite.
 _MOMENTUM, _MEMORY, _TINY = 0.9, 0.99, 1e-20
 
 _REACH = 4  # bits
 _OFFSETS = np.arange(-_REACH, _REACH + 1)
 _KERNEL = np.exp(-0.5 * (_OFFSETS / _SMOOTHING) ** 2)
 _KERNEL /= _KERNEL.sum()
-# How the kernel's value at each bin changes as its middle moves up.
+# How the value of the kernel at each distance changes as its middle moves up.
 _KERNEL_SLOPE = _KERNEL * _OFFSETS / _SMOOTHING**2
-_EMPTY = 1e-3  # counts as a row at every distance, so that precision is 1 where there is none
+_EMPTY = 1e-3  # added to both counts of a precision, so that it is 1 if there are no rows
 
 
 class Refined(LinearHasher):
     """The planes of a linear hasher, refined by gradient steps.
 
-    The hasher is fitted; then its planes and thresholds move so that, for rows drawn at random,
-    the nearest others come first by Hamming distance. Labels are not used. What is kept is what
-    ranks best for rows that were never learnt from, so it can be the planes it began with.
+    First the linear hasher is fitted. Then its planes and thresholds move so that, for rows drawn
+    at random, the nearest other rows come first by Hamming distance. Labels are not used. The
+    result is the planes that rank best for held-out rows, which are never used for learning. These
+    can be the planes of the linear hasher itself.
 
     Parameters
     ----------
-    hasher : a linear hasher: DSH, ITQ, LSH or PCAH; it is cloned, and stays as it is
-    n_steps : gradient steps, at most; 0 keeps the hasher's planes
-    near : which share of rows is near a row, more than 0 and less than 1
-    n_rows : how many rows to learn from, at most; where d is large, memory allows fewer
-    random_state : draws the rows, and all that the hasher draws if it has no random_state
-    verbose : 1 shows a bar while a long fit goes on
+    hasher : a linear hasher: DSH, ITQ, LSH or PCAH. It is cloned and does not change.
+    n_steps : the most gradient steps to take, default 3000; 0 keeps the planes of the hasher
+    near : which share of the rows counts as near to a row, more than 0 and less than 1, default
+        0.02
+    n_rows : the most rows to learn from, default 65,536; fewer if d is large, to save memory
+    random_state : seed or generator that draws the rows; also used by ``hasher`` if that has no
+        ``random_state``
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     planes_ : float64 array of shape (n_bits, d)
     thresholds_ : float64 array of shape (n_bits,)
-    hasher_ : the fitted hasher, whose planes were refined
-    losses_ : float64 array of shape (1 + checks,): ``ranking_loss`` for held-out rows at the
-        beginning and after each twentieth of the steps; empty where rows are too few
-    n_steps_ : how many steps were taken; fewer than ``n_steps`` where the loss fell no more
+    hasher_ : the fitted linear hasher, with its planes before they were refined
+    losses_ : float64 array of shape (1 + checks,): ``ranking_loss`` for held-out rows, at the
+        beginning and after each twentieth of the steps; empty if there are too few rows
+    n_steps_ : how many steps were taken; fewer than ``n_steps`` if the loss stopped falling
 
     Examples
     --------
@@ -168,17 +172,18 @@ class Refined(LinearHasher):
             share=near,
             n_steps=n_steps,
             n_held_out=n_held_out,
-            # Its own, for rows are drawn ahead: how many depends on the number of threads.
+            # A generator of its own: rows are drawn ahead, and the number of threads decides how
+            # many.
             chance=RandomState(random_state.randint(1 << 31)),
             shown=self.verbose > 0,
         )
         self.n_steps_, self.losses_ = found.n_steps, found.losses
-        if found.losses.argmin() > 0:  # or rounding would move the planes it began with
+        if found.losses.argmin() > 0:  # otherwise the first planes stay, without rounding errors
             self.planes_, self.thresholds_ = frame.leave(found.planes)
 
     def _fit_hasher(self, rows: Rows, random_state: RandomState) -> LinearHasher:
         hasher: LinearHasher = clone(self.hasher)
-        # What a fit knows of rows before it learns: it is the same for both.
+        # `fit` has set these before it learns: they are the same for both hashers.
         hasher.__dict__ |= {name: known for name, known in vars(self).items() if name[-1] == "_"}
         own = hasher.random_state is not None
         hasher._learn(rows, hasher._check_random_state() if own else random_state)
@@ -188,7 +193,7 @@ class Refined(LinearHasher):
 class _Frame(NamedTuple):
     """Coordinates for learning: rows have mean 0, total variance 1, and a last coordinate of −1.
 
-    With that last one, a threshold is one more coordinate of its plane.
+    Because of the −1, a threshold is one more coordinate of its plane.
     """
 
     center: NDArray[np.float64]  # (d,)
@@ -223,7 +228,7 @@ class _Frame(NamedTuple):
 def _frame(
     rows: Rows, n_rows: int, planes: NDArray[np.float64], random_state: RandomState
 ) -> _Frame:
-    """Principal directions, as many as the rows can teach, and what else the planes need."""
+    """As many principal directions as the rows can teach, and the directions the planes need."""
     d = rows.n_features
     most = min(max(n_rows // _ROWS_A_COORDINATE, _FEWEST_COORDINATES), _MOST_COORDINATES, d)
     some = rows.sample(min(n_rows, max(_MOST_NUMBERS // (2 * d), 2)), random_state)
@@ -232,7 +237,7 @@ def _frame(
     away = as_type(some, np.float64) - like(center, as_type(some, np.float64))
     scale = float(np.sqrt((column_sums(away * away) / len(some)).sum()))
     if most < d:
-        # The planes must fit in, or they would not begin as good as they are.
+        # The coordinates must hold the planes fully, or learning would begin with worse planes.
         rest = planes - (planes @ axes.T) @ axes
         _, sizes, others = scipy.linalg.svd(rest, full_matrices=False)
         others = others[sizes > 1e-6 * np.linalg.norm(planes, axis=1).max()]
@@ -241,8 +246,8 @@ def _frame(
 
 
 class _Refinement(NamedTuple):
-    planes: NDArray[np.float32]  # (L, c + 1), those of the lowest loss
-    losses: NDArray[np.float64]  # held-out: at the beginning, then after each check
+    planes: NDArray[np.float32]  # (L, c + 1), the planes of the lowest loss
+    losses: NDArray[np.float64]  # of held-out rows: at the beginning, then at each check
     n_steps: int
 
 
@@ -256,10 +261,11 @@ def _refine(
     chance: RandomState,
     shown: bool,
 ) -> _Refinement:
-    """Gradient steps by Adam: half of them at full rate, then slower and slower to a halt.
+    """Gradient steps by Adam: half of them at full rate, the others at a rate that falls to zero.
 
-    If the held-out loss has no new minimum for some checks, slowing begins, and takes as long as
-    the steps before it; if it has none for some checks of slowing, it ends.
+    If the held-out loss has no new minimum for some checks, the rate begins to fall earlier, over
+    as many steps as were taken before. If the loss then has no new minimum for some checks,
+    learning ends.
     """
     n_bits, width = planes.shape
     order = chance.permutation(len(sample))
@@ -305,10 +311,10 @@ class _Adam:
         self._replay: Callable[..., None] | None = None
 
     def learn(self, draw: _Draw, rate: float, memory: float) -> None:
-        """One step, of a rate; ``memory`` is how much of the mean square has been seen."""
+        """One step at this rate; divide the mean square by ``memory``, as it began with zero."""
         rows: Any = draw.rows
         mean, square = self._moments
-        # Rounded here: numbers of Python would be rounded by torch, and not by older numpys.
+        # Rounded here: torch would round numbers of Python, but older versions of numpy would not.
         scalars = float(np.float32(rate)), float(np.float32(memory))
         step = partial(_step, n_cells=draw.n_cells)
         if not on_gpu(rows):
@@ -339,7 +345,10 @@ def _step(
 
 
 def _lots(positions: NDArray[np.int64], chance: RandomState) -> Iterator[NDArray[np.int64]]:
-    """Positions for one step after another, no two equal in a step; every epoch has all."""
+    """Positions for one step after another, all different within a step.
+
+    They follow a random order; when it is used up, a new one begins.
+    """
     size = min(_N_ANCHORS + _N_RANKED, len(positions))
     while True:
         order = chance.permutation(positions)
@@ -348,10 +357,10 @@ def _lots(positions: NDArray[np.int64], chance: RandomState) -> Iterator[NDArray
 
 
 class _Draw(NamedTuple):
-    """Rows, the first of which are anchors that rank the others, and who is near whom.
+    """Rows of which the first are anchors, which rank the others, and which pairs are near.
 
-    For a pair with the dot product s of its signs, ``cells − s / 2`` counts through the anchors,
-    then through far and near, then through the distances from 0 to L.
+    If s is the dot product of the signs of a pair, ``cells − s / 2`` is the number of its cell.
+    Cells are numbered by anchor, then by far and near, then by distance from 0 to L.
     """
 
     rows: NDArray[np.float32]  # (A + B, c + 1)
@@ -366,7 +375,7 @@ def _draws(
     share: float,
     n_bits: int,
 ) -> Generator[_Draw, None, None]:
-    """A draw for each step: ahead by threads, or, where rows are a tensor, many at a time."""
+    """A draw for each step: threads make them ahead; on a tensor, many are made at a time."""
     if not is_tensor(sample):
         yield from map_in_order(
             lambda lot: _draw(sample, lot, n_anchors, share, n_bits), lots, min(n_threads(), 2)
@@ -385,10 +394,10 @@ def _draw(
     share: float,
     n_bits: int,
 ) -> _Draw:
-    """The draw of rows at positions (A + B,); many draws, of positions (m, A + B)."""
+    """The draw of the rows at positions (A + B,); or many draws, from positions (m, A + B)."""
     rows = take_rows(sample, positions)
     ranked = rows[..., n_anchors:, :]
-    # Squared distances, but for the anchor's own square.
+    # Squared distances, without the square of the anchor, which is the same for all rows.
     distances = rows[..., :n_anchors, :] @ (-2 * ranked).swapaxes(-1, -2)
     squares = module_of(sample).einsum("...ij,...ij->...i", ranked, ranked)
     distances += squares[..., None, :]
@@ -418,7 +427,7 @@ def _loss(draw: _Draw, planes: NDArray[np.float32]) -> float:
 
 
 def _gradient(draw: _Draw, planes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What stands for the derivative of the mean loss by planes (L, c + 1)."""
+    """The derivative of the mean loss by planes (L, c + 1), with :func:`sign_slope` for signs."""
     n_anchors = draw.n_cells[0]
     margins = draw.rows @ planes.T
     signs, xp = _signs(margins), module_of(margins)
@@ -441,10 +450,10 @@ def _signs(margins: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def sign_slope(margins: Floats) -> Floats:
-    """The slope that stands for that of the sign.
+    """The smooth slope that replaces the slope of the sign.
 
-    With z for a margin in units of 0.2 standard deviations of its column, it is
-    1 / (1 + abs(z))²: the derivative of z / (1 + abs(z)), but for a factor for each column.
+    It is 1 / (1 + abs(z))², where z is a margin divided by 0.2 standard deviations of its column.
+    This is the derivative of z / (1 + abs(z)), except for a factor for each column.
 
     Parameters
     ----------
@@ -452,7 +461,7 @@ def sign_slope(margins: Floats) -> Floats:
 
     Returns
     -------
-    the same of shape (n, L) and type, from 0 to 1
+    an array or tensor of the same shape (n, L) and type, from 0 to 1
 
     Examples
     --------
@@ -470,28 +479,28 @@ def sign_slope(margins: Floats) -> Floats:
 def ranking_loss(
     counts: NDArray[np.integer] | NDArray[np.floating],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How late near rows come when rows are ranked by distance, and the loss's slopes.
+    """The loss, which says how late near rows come in a ranking by distance, and its slopes.
 
-    The loss of an anchor is the mean, over its near rows, of −log precision: of the share of near
-    rows among all up to there, with half of those at the same distance. It is 0 if all near rows
-    come first. Counts are spread over neighbouring distances by a Gaussian kernel, which makes
-    the loss a smooth function of distances.
+    The loss of an anchor is the mean of −log(precision) over its near rows. The precision at a row
+    is the share of near rows among all rows before it and half of the rows at its distance. The
+    loss is 0 if all near rows come first. A Gaussian kernel spreads the counts over neighbouring
+    distances, so that the loss is a smooth function of distances.
 
     Parameters
     ----------
-    counts : array of shape (A, 2, L + 1), of each anchor: how many far rows, and how many near
-        ones, lie at each distance
+    counts : array of shape (A, 2, L + 1): for each anchor, how many far rows, and how many near
+        rows, lie at each distance
 
     Returns
     -------
     losses : float64 array of shape (A,)
-    slopes : float64 array of shape (A, 2, L + 1), the derivative of an anchor's loss by the
-        distance of one far or near row that is there
+    slopes : float64 array of shape (A, 2, L + 1): how the loss of an anchor changes if one far
+        row, or one near row, at each distance moves away
 
     Examples
     --------
-    Three near rows before nine far ones; then behind them, where the loss falls if near rows
-    come nearer and far rows go farther.
+    For the first anchor, three near rows come before nine far ones. For the second, they come after
+    them: its loss falls if near rows come nearer and far rows go farther.
 
     >>> at_0, at_8 = np.eye(9, dtype=int)[[0, 8]]
     >>> losses, slopes = ranking_loss(np.array([[9 * at_8, 3 * at_0], [9 * at_0, 3 * at_8]]))
@@ -516,14 +525,14 @@ def ranking_loss(
 
 
 def _with_room(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Zeros before and after, as many as the kernel reaches."""
+    """The counts with zeros before and after them, as many as the kernel reaches."""
     none = [module_of(counts).zeros_like(counts[..., :1])] * _REACH
     wider: NDArray[np.float64] = module_of(counts).concatenate([*none, counts, *none], -1)
     return wider
 
 
 def _up_to(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many lie before each place, with half of those at it."""
+    """How many lie before each place, plus half of those at the place."""
     return counts.cumsum(-1) - 0.5 * counts
 
 

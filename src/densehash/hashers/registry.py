@@ -1,4 +1,4 @@
-"""The one list of hashers by name: nothing is made from a name in any other way."""
+"""The only list of hashers by name: every hasher that is made from a name is made here."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = [
 HASHERS: dict[str, type[Hasher]] = {
     kind.__name__: kind for kind in (LSH, KLSH, SIKH, PCAH, SpH, AGH, DSH, ITQ, Refined)
 }
-"""The classes, by the names that files give them."""
+"""The classes, by their names in files."""
 
-# From bits of a code to hashers.
+# Each makes a hasher, given the bits of its code.
 _MAKERS: dict[str, Callable[[int], Hasher]] = {}
 for _name, _kind in HASHERS.items():
     if _kind is not Refined:
@@ -60,7 +60,7 @@ _MAKERS |= {
 }
 
 NAMES = tuple(_MAKERS)
-"""What :func:`hasher_named` knows; upper and lower case are one."""
+"""The names that :func:`hasher_named` knows, in upper or lower case."""
 
 
 def hasher_named(
@@ -75,10 +75,11 @@ def hasher_named(
     Parameters
     ----------
     name : one of NAMES, in upper or lower case; "refined" refines DSH
-    n_bits : length of its codes
-    random_state : of the hasher, and of a hasher inside it; those without chance have none
-    parameters : others than the defaults; ``hasher__alpha``, for instance, is one of a hasher
-        inside
+    n_bits : bits of a code, default 64
+    random_state : seed or generator of the hasher, and of a hasher inside it; hashers that draw
+        nothing ignore it
+    parameters : parameters of the hasher that differ from their defaults. ``hasher__alpha``, for
+        instance, is the ``alpha`` of the hasher inside.
 
     Raises
     ------
@@ -113,23 +114,26 @@ def hasher_named(
 
 
 def load_hasher(path: str | os.PathLike[str]) -> Hasher:
-    """The hasher that was saved in a folder; codes and margins are the same, byte for byte.
+    """Load the hasher that was saved in a folder.
+
+    Its codes and margins are the same as before, byte for byte.
 
     Nothing in the folder is run or trusted: there is no pickle, the class must be one of this
-    package, and each attribute of the type and shape that the class has.
+    package, and each attribute must have the type and shape that the class says.
 
     Parameters
     ----------
-    path : what ``Hasher.save`` wrote, or the folder of an index, whose hasher it is then. An
-        index by cosine hashes rows that are scaled to length one; its hasher does not scale them.
+    path : a folder that ``Hasher.save`` wrote, or the folder of an index, to get the hasher of the
+        index. An index with the metric "cosine" scales rows to length one before it hashes them;
+        its hasher alone does not scale them.
 
     Returns
     -------
-    A fitted hasher, in memory. A ``random_state`` that was a generator is None.
+    A fitted hasher, in memory. A ``random_state`` that was a generator is now None.
 
     Raises
     ------
-    FileError : if there is no hasher, it was damaged, or a newer version wrote it
+    FileError : if the folder holds no hasher, is damaged, or was written by a newer version
 
     Examples
     --------

@@ -36,19 +36,19 @@ _NEIGHBOR = 50
 class SIKH(Hasher):
     """Random Fourier features of a Gaussian kernel, cut at random thresholds.
 
-    Bit l is the sign of ``sqrt(2) cos(x · w_l + b_l) + o_l``, x measured from the mean.
+    Bit l is the sign of ``sqrt(2) cos(x · w_l + b_l) + o_l``, where x is a row minus the mean.
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096
-    gamma : of the kernel ``exp(−gamma |x − y|² / 2)``; None takes 1 / s², where s is the mean
-        distance of a row to its 50th neighbour, estimated from 100 rows
-    random_state : draws frequencies, phases, thresholds, and the 100 rows
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64
+    gamma : the gamma of the kernel ``exp(−gamma |x − y|² / 2)``; default 1 / s², where s is the
+        mean distance of a row to its 50th neighbour, estimated from 100 rows
+    random_state : seed or generator that draws frequencies, phases, thresholds, and the 100 rows
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
-    gamma_ : float, what was used
+    gamma_ : float, the gamma that is used
     mean_ : float64 array of shape (d,)
     frequencies_ : float64 array of shape (n_bits, d), normal of variance gamma
     phases_ : float64 array of shape (n_bits,), uniform from 0 to 2π
@@ -114,7 +114,7 @@ class SIKH(Hasher):
 def mean_neighbor_distance(rows: Rows, random_state: RandomState) -> float:
     """Mean distance to the 50th nearest row, over 100 random rows; an error if it is zero.
 
-    A row is its own first neighbour. Where there are fewer than 50 rows, the farthest counts.
+    A row is its own first neighbour. If there are fewer than 50 rows, the farthest row counts.
 
     Examples
     --------

@@ -27,15 +27,15 @@ class SpH(Hasher):
 
     Parameters
     ----------
-    n_bits : bits of a code, 1 to 4096
-    verbose : 1 shows a bar while a long fit goes on
+    n_bits : bits of a code, 1 to 4096, default 64
+    verbose : 1 shows a progress bar during a long fit
 
     Attributes
     ----------
     directions_ : float64 array of shape (c, d), principal directions; c = min(n_bits, d)
     lower_, upper_ : float64 arrays of shape (c,), the range of the projections
     mode_directions_ : int64 array of shape (n_bits,), the direction of each wave
-    modes_ : int64 array of shape (n_bits,), half-waves over the range, at least 1
+    modes_ : int64 array of shape (n_bits,), how many half-waves each has over the range, at least 1
 
     Examples
     --------
@@ -78,7 +78,7 @@ class SpH(Hasher):
         self.directions_, self.lower_, self.upper_ = directions, lower, upper
 
     def _margins(self, block: Floats) -> Floats:
-        # Only directions that a bit uses are projected on, and the wave is taken in place.
+        # Projects only on directions that a bit uses, and computes the waves in place.
         used, position = np.unique(self.mode_directions_, return_inverse=True)
         projections = block @ like(self.directions_[used].T, block)
         projections -= like(self.lower_[used], block)
@@ -95,7 +95,7 @@ class SpH(Hasher):
 def smoothest_modes(
     lengths: NDArray[np.float64], n_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The smoothest waves on a box: least (mode / length)² first.
+    """The smoothest waves on a box, in rising order of (mode / length)².
 
     Parameters
     ----------
@@ -115,7 +115,8 @@ def smoothest_modes(
     >>> smoothest_modes(np.array([2.0, 1.0]), 4)
     (array([0, 0, 1, 0]), array([1, 2, 1, 3]))
     """
-    # A side that is nothing but rounding has no waves. The longest has enough of them for all.
+    # A side as short as a rounding error has no waves. The longest side alone has enough for all
+    # bits.
     sides = np.flatnonzero(lengths > 1e-9 * lengths.max())
     most = np.ceil((n_bits + 1) * lengths[sides] / lengths.max()).astype(np.int64) - 1
     directions = np.repeat(sides, most)

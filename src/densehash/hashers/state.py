@@ -1,6 +1,6 @@
-"""A fitted hasher as plain data, and a hasher of plain data through the registry.
+"""From a fitted hasher to plain data, and back by the names of the registry.
 
-Indexes and clusters keep hashers so.
+Indexes and clusters keep hashers as plain data.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ __all__ = ["HasherState", "hasher_of", "state_of"]
 
 
 class HasherState(NamedTuple):
-    """All that a fitted hasher is.
+    """A fitted hasher as plain data: everything that is needed to make it again.
 
     Attributes
     ----------
-    description : class, parameters and learnt numbers; plain values that JSON can hold
-    arrays : learnt arrays by name; those of a hasher inside are ``"hasher_.planes_"`` and so on
+    description : class, parameters and learnt numbers, as plain values that JSON can hold
+    arrays : learnt arrays by name; the arrays of a hasher inside have names like
+        ``"hasher_.planes_"``
     """
 
     description: dict[str, Any]
@@ -39,11 +40,11 @@ def state_of(hasher: Hasher) -> HasherState:
 
     Returns
     -------
-    HasherState: C-contiguous arrays, not copied where they need not be
+    HasherState, with C-contiguous arrays, which are copied only if they must be
 
     Raises
     ------
-    InputError : if it has not learnt yet, or could not be rebuilt
+    InputError : if the hasher has not learnt yet, or could not be made again
 
     Examples
     --------
@@ -56,11 +57,11 @@ def state_of(hasher: Hasher) -> HasherState:
 
 
 def hasher_of(description: Any, arrays: Any) -> Hasher:
-    """The hasher that :func:`state_of` has described; its codes are the same, byte for byte.
+    """Make the hasher that :func:`state_of` described; its codes are the same, byte for byte.
 
     Parameters
     ----------
-    description, arrays : from a file, for instance; anything may be wrong with them
+    description, arrays : from a file, for instance; they are not trusted
 
     Returns
     -------

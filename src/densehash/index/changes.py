@@ -23,12 +23,12 @@ __all__ = ["Upserted", "after_ids", "check_new", "locate", "rows_for", "with_row
 
 
 class Upserted(NamedTuple):
-    """How many rows an upsert brought.
+    """How many rows an upsert added and updated.
 
     Attributes
     ----------
-    added : rows whose ids were not there
-    updated : rows that have replaced others
+    added : rows whose ids were not in the index
+    updated : rows that replaced rows of the same ids
 
     Examples
     --------
@@ -50,30 +50,30 @@ def with_rows(
     place: Place = MEMORY,
     hashed: Any = None,
 ) -> State:
-    """The index with more rows, whose ids differ from all there are.
+    """The index with more rows, whose ids must not be in the index.
 
     Parameters
     ----------
     state : the index
     X : rows, (n, d)
-    ids : of these rows, (n,); None takes the numbers that come next
-    verbose : 1 shows a bar while it takes long
-    payload : of these rows, where the index has one
-    place : where new segments go; a piece of the rows is in memory at a time where it says so
+    ids : ids of these rows, (n,); None: the next numbers
+    verbose : 1 shows a progress bar for long work
+    payload : payload of these rows, if the index has one
+    place : where new segments go, and whether rows come in pieces that fit into memory
     hashed : as in :func:`~densehash.index.encoding.rowset_of`
     """
     if X.shape[1] != state.sketch.row_width:
         raise InputError(f"X has {X.shape[1]} features, the index {state.sketch.row_width}")
     if (None if payload is None else payload.columns) != state.payload:
         raise InputError(
-            "the index has other columns since others have changed it: call refresh(), and look at "
+            "another process has changed the columns of the index: call refresh(), and look at "
             "info()['payload']"
         )
     n, base = len(X), state.next_id
     if ids is not None:
         next_id = max(base, after_ids(ids))
     elif base > np.iinfo(np.int64).max - n:
-        raise InputError("there is no number left for a new id: bring ids")
+        raise InputError("there is no number left for a new id: give ids")
     else:
         next_id = base + n
     payload_bytes = 0 if payload is None else payload.nbytes // max(n, 1)
@@ -82,7 +82,7 @@ def with_rows(
     with bar("hashing rows", n, shown=verbose > 0) as advance:
         for start, stop in place.pieces(n, bytes_a_row):
             names = np.arange(base + start, base + stop) if ids is None else ids[start:stop]
-            # In one line, so that nothing of a piece stays in memory while the next is made.
+            # In one expression, so that no part of a piece stays in memory while the next is made.
             state = state.with_rows(
                 rowset_of(
                     X,
@@ -100,7 +100,7 @@ def with_rows(
 
 
 def rows_for(state: State, X: Any) -> NDArray[Any] | Source:
-    """Rows as an index takes them, checked: vectors, or codes where it was made of codes."""
+    """Rows as an index takes them, checked: vectors, or codes if it was made from codes."""
     return state.sketch.rows_of(X, "X") if isinstance(state.sketch, Bits) else check_vectors(X, "X")
 
 
@@ -118,7 +118,7 @@ def without_ids(state: State, wanted: NDArray[Any]) -> tuple[State, int]:
 
 
 def locate(state: State, wanted: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The segment of each id, -1 where it is not there, and its rank in it."""
+    """The segment of each id, -1 if it is not in the index, and its rank in the segment."""
     where = np.full(len(wanted), -1)
     found = np.zeros(len(wanted), np.intp)
     for number, segment in enumerate(state.segments):
@@ -130,7 +130,7 @@ def locate(state: State, wanted: NDArray[Any]) -> tuple[NDArray[np.intp], NDArra
 
 
 def check_new(ids: NDArray[Any], n_rows: int, name: str = "X") -> None:
-    """Refuse ids that are not one for each row, or there twice.
+    """Refuse ids if there is not one for each row, or if one is there twice.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def check_new(ids: NDArray[Any], n_rows: int, name: str = "X") -> None:
 
 
 def after_ids(ids: NDArray[Any]) -> int:
-    """The first number after all ids; 0 where they are strings.
+    """The first number after all ids; 0 if they are strings.
 
     Examples
     --------

@@ -33,22 +33,23 @@ __all__ = [
     "table_of_ranges",
 ]
 
-_SHOWN = 30  # rows that a notebook shows, and a few more of the last query
-_PRINTED = 100  # numbers of an array that are printed, all of them
+_SHOWN = 30  # rows that a notebook shows; then it completes the last query
+_PRINTED = 100  # an array of up to this many numbers is printed in full
 
 
 Fetch: TypeAlias = "Callable[[NDArray[Any], NDArray[np.bool_]], pa.Table]"
-"""Of ids (m,) as users see them, and where there is none, the payload of these rows."""
+"""Reads the payload of rows: takes ids (m,) as users see them, and which of them are missing."""
 
 
 class Effort(NamedTuple):
-    """What a search of signs looked at, for each query.
+    """How much a search of signs looked at, for each query.
 
     Attributes
     ----------
-    groups : int32 (q,), groups that were visited
-    entries : int32 (q,), entries in them whose distance was estimated; a row may have two
-    vectors : int32 (q,), rows that were compared
+    groups : int32 (q,), how many groups it visited
+    entries : int32 (q,), how many distances it estimated; a row that lies in two groups may count
+        twice
+    vectors : int32 (q,), how many rows it compared
 
     Examples
     --------
@@ -64,7 +65,7 @@ class Effort(NamedTuple):
 class FoundRows:
     """What hits of an index and of shards share: their rows as tables and dicts, with the payload.
 
-    A class of it is a tuple of ``ids``, ``distances`` and others, and says where the payload is.
+    A subclass is a tuple of ``ids``, ``distances`` and others, and says where the payload is.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class FoundRows:
 
     @property
     def _fetch(self) -> Fetch | None:
-        """What reads the payload of rows; None where there is none."""
+        """The function that reads the payload of rows; None if there is no payload."""
         raise NotImplementedError
 
     def _of_first_queries(self, ids: NDArray[Any], distances: NDArray[Any]) -> FoundRows:
@@ -86,11 +87,11 @@ class FoundRows:
 
     @property
     def _about(self) -> str:
-        """What a notebook says beside the number of neighbours and queries."""
+        """What a notebook shows after the number of neighbours and queries."""
         return ""
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: those of the first queries."""
+        """What a notebook shows: the neighbours of the first queries."""
         k = max(self.ids.shape[-1], 1)
         some = self
         if self.ids.ndim == 2:
@@ -114,23 +115,23 @@ class FoundRows:
 
     @property
     def payload(self) -> pa.Table:
-        """What the index keeps beside the vectors of these rows."""
+        """The columns that the index keeps beside the vectors of these rows."""
         if self._fetch is None:
             raise InputError(
-                "these hits have no payload: build the index with payload=..., and take the hits "
+                "these hits have no payload: build the index with payload=..., and use the hits "
                 "as search() returns them"
             )
         ids = self.ids.reshape(-1)
         return self._fetch(ids, _missing(ids))
 
     def to_arrow(self) -> pa.Table:
-        """What was found, a row for each neighbour that is there.
+        """The hits as a table, with a row for each neighbour that was found.
 
         Returns
         -------
         Table of query (from 0 on), rank (from 1 on), id, distance, and the columns of the payload,
-        where the index has one; a column of it that has one of these names is called
-        ``payload.NAME``
+        if the index has one. A column of the payload with one of these names is called
+        ``payload.NAME``.
 
         Examples
         --------
@@ -158,7 +159,7 @@ class FoundRows:
         return table.filter(pa.array(there))
 
     def to_pandas(self) -> Any:
-        """The same as a data frame of pandas.
+        """The hits as a pandas data frame, with the columns of :meth:`to_arrow`.
 
         Examples
         --------
@@ -168,9 +169,9 @@ class FoundRows:
         return self.to_arrow().to_pandas()
 
     def to_dicts(self) -> list[list[dict[str, Any]]]:
-        """What was found, for each query a list of dicts: id, distance, and the payload.
+        """The hits as a list of dicts for each query: id, distance, and the payload.
 
-        Without pyarrow, which a payload needs, these are ids and distances alone.
+        If pyarrow is not installed, which a payload needs, they have only ids and distances.
 
         Examples
         --------
@@ -203,7 +204,7 @@ class FoundRows:
             found: list[dict[str, Any]] = table.rename_columns(names).to_pylist()
         except (pa.ArrowException, ValueError, OverflowError) as error:  # a year beyond 9999
             raise InputError(
-                f"the payload has what Python cannot hold: {error}; take hits.to_arrow()"
+                f"the payload has a value that Python cannot hold: {error}; use hits.to_arrow()"
             ) from None
         return found
 
@@ -214,23 +215,22 @@ class _Hits(NamedTuple):
 
 
 class Hits(_Hits, FoundRows):
-    """The neighbours of q queries, nearest first; equally near ones by id.
+    """The neighbours of q queries, nearest first; equally near ones are ordered by id.
 
-    Where one vector of shape (d,) was asked for, shapes are (k,) in place of (q, k), and ``effort``
-    has a number in place of each array.
+    If the query is one vector of shape (d,), shapes are (k,) instead of (q, k), and ``effort`` has
+    numbers instead of arrays. If fewer than k rows are found, arrays are filled up as follows.
 
     Attributes
     ----------
-    ids : int64 (q, k), -1 where there are fewer; or strings in an array of objects, None where
-        there are fewer
-    distances : float32 (q, k), infinite where there are fewer; or, where nothing was re-ranked,
-        Hamming distances as int32 (q, k), -1 where there are fewer; of signs, estimates as
-        float32
-    effort : :class:`Effort`, what was looked at; None where rows are kept as codes. It is not one
-        of the two that ``ids, distances = hits`` unpacks
-    payload : pyarrow Table (q * k rows), what the index keeps beside the vectors of these rows,
-        those of the first query first; null where there are fewer. It is read when it is asked
-        for, as it was when the index was searched. Hits that are pickled or copied keep it
+    ids : int64 (q, k), filled with -1; or strings in an array of objects, filled with None
+    distances : float32 (q, k), filled with infinity. With ``rerank=None``: Hamming distances, int32
+        (q, k), filled with -1; with signs, estimates, float32.
+    effort : :class:`Effort`, how much the search looked at; None if the index keeps codes. It is
+        not part of the tuple: ``ids, distances = hits`` works.
+    payload : pyarrow Table of q * k rows: the columns that the index keeps beside the vectors of
+        these rows. The rows of the first query come first; it is filled with nulls. It is read when
+        you use it, and shows the index as it was when it was searched. Hits that you pickle or copy
+        keep their payload.
 
     Examples
     --------
@@ -245,8 +245,8 @@ class Hits(_Hits, FoundRows):
     """
 
     looked_at: NDArray[np.int32] | None = None  # (q, 3), the columns of an Effort
-    searched: State | None = None  # the index as it was, where it has a payload
-    read: pa.Table | None = None  # the payload, of hits that have travelled
+    searched: State | None = None  # the index as it was, if it has a payload
+    read: pa.Table | None = None  # the payload, of hits that were pickled
 
     def __repr__(self) -> str:
         return in_short(self)
@@ -257,17 +257,17 @@ class Hits(_Hits, FoundRows):
         return hits
 
     def __getstate__(self) -> dict[str, Any]:
-        # The payload travels with what was found, the index does not.
+        # Pickled hits take their payload with them, but not the index.
         return {"looked_at": self.looked_at, "read": self.payload if self._can_read else None}
 
     @property
     def effort(self) -> Effort | None:
-        """What was looked at."""
+        """How much the search looked at."""
         return None if self.looked_at is None else Effort(*self.looked_at.T)
 
     @property
     def first(self) -> Hits:
-        """Those of the first query alone, without its axis."""
+        """The hits of the first query alone, of shape (k,)."""
         hits = self._of_first_queries(self.ids[0], self.distances[0])
         hits.looked_at = None if self.looked_at is None else self.looked_at[0]
         return hits
@@ -293,12 +293,12 @@ def _read_before(table: pa.Table, *_: object) -> pa.Table:
 def _found_in(state: State, ids: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Table:
     try:
         return payload_of(state, kept_ids(ids, state.id_type), missing)
-    except InputError as error:  # they were found in there
+    except InputError as error:  # the search found these ids, so they must be there
         raise FileError(f"the index is damaged: {error}") from None
 
 
 def kept_ids(ids: NDArray[Any], id_type: str) -> NDArray[Any]:
-    """Ids of hits as they are kept, (m,); what stands for no row becomes any id.
+    """Ids of hits as the index keeps them, (m,); a missing row gets any id.
 
     Examples
     --------
@@ -311,11 +311,13 @@ def kept_ids(ids: NDArray[Any], id_type: str) -> NDArray[Any]:
 
 
 class Ranges(NamedTuple):
-    """All neighbours of q queries within a radius, nearest first; equally near ones by id.
+    """All neighbours of q queries within a radius.
+
+    The nearest come first; equally near ones are ordered by id.
 
     Attributes
     ----------
-    limits : int64 (q + 1,); query i's are at ``limits[i]:limits[i + 1]``
+    limits : int64 (q + 1,); the neighbours of query i are at ``limits[i]:limits[i + 1]``
     ids : int64 (m,), or strings in an array of objects
     distances : float32 (m,), or int32 Hamming distances
 
@@ -333,21 +335,21 @@ class Ranges(NamedTuple):
         return in_short(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: those of the first queries."""
+        """What a notebook shows: the neighbours of the first queries."""
         return table_of_ranges(self)
 
 
 def in_short(found: Any) -> str:
-    """A named tuple as it is printed; of long arrays the ends alone."""
+    """A named tuple as it is printed; of a long array, only the ends."""
     with np.printoptions(threshold=_PRINTED):
         parts = (f"{name}={part!r}" for name, part in zip(found._fields, found, strict=True))
         return f"{type(found).__name__}({', '.join(parts)})"
 
 
 def table_of_ranges(found: Any, about: str = "") -> str:
-    """What a notebook shows of ``limits``, ``ids`` and ``distances``, those of the first queries.
+    """What a notebook shows of ``limits``, ``ids`` and ``distances``: those of the first queries.
 
-    ``about`` is said beside the number of neighbours and queries.
+    ``about`` comes after the number of neighbours and queries.
     """
     queries = np.repeat(np.arange(len(found.limits) - 1), np.diff(found.limits))
     ids, distances = found.ids[:_SHOWN], found.distances[:_SHOWN]
@@ -365,7 +367,8 @@ def padded(
 
     Parameters
     ----------
-    ids, distances, there : of each query, (q, m); those that are there come first
+    ids, distances : (q, m), for each query
+    there : bool (q, m), which of them are rows; in each query these come first
 
     Examples
     --------
@@ -391,13 +394,13 @@ def padded(
 
 
 def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is no row."""
+    """Which ids stand for a missing row."""
     nothing: Any = None if ids.dtype == object else -1
     return np.asarray(ids == nothing)
 
 
 def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
-    """What an empty index answers."""
+    """The hits of a search in an empty index."""
     ids = no_ids(state.id_type).reshape(n_queries, 0)
     dtype = state.sketch.distance_type if rerank is None else np.float32
     distances = np.zeros((n_queries, 0), dtype)
@@ -408,6 +411,6 @@ def no_hits(state: State, n_queries: int, k: int, rerank: str | None) -> Hits:
 
 
 def no_ranges(state: State, n_queries: int, rerank: str | None) -> Ranges:
-    """What an empty index answers where all within a radius is asked for."""
+    """The ranges of a search by radius in an empty index."""
     none = no_hits(state, n_queries, 1, rerank)
     return Ranges(np.zeros(n_queries + 1, np.int64), none.ids[:0, 0], none.distances[:0, 0])

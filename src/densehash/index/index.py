@@ -69,12 +69,13 @@ __all__ = ["Index", "index_state"]
 
 
 class Index:
-    """Vectors with ids, their codes, and the way from a query to its neighbours.
+    """Vectors with ids, of which a search finds the nearest neighbours.
 
-    An index is made by :meth:`build`, :meth:`create` or :meth:`open`. One that was built lives in
-    memory until it is saved. One that was opened reads its folder as far as it is asked, and every
-    change of it is on the disk, whole, when the call returns. Threads may search while one changes
-    the index: each search sees it before or after a change.
+    :meth:`build`, :meth:`create` and :meth:`open` make an index. An index that you build is in
+    memory until you save it, unless you give ``path``. An index that you open reads from its folder
+    only what it needs, and every change is completely on disk when the call returns. Threads may
+    search while one of them changes the index: each search sees it as it was before the change, or
+    after it.
 
     Examples
     --------
@@ -97,9 +98,9 @@ class Index:
         # Other libraries are called like this: Index(384), Index(ndim=384), Index("l2", 384).
         if not isinstance(state, State) or other:
             raise InputError(
-                "an index is made by Index.build(X) of rows, by Index.open(path) of a folder that "
-                "was saved, or by Index.create(384) for rows of 384 features that come later; "
-                "Index(...) is not called by itself"
+                "make an index with Index.build(X) from rows, with Index.open(path) from a saved "
+                "folder, or with Index.create(384) for rows of 384 features that you add later; "
+                "do not call Index(...) itself"
             )
         self._state, self._store = state, store
         self._mark = None if store is None else store.mark
@@ -134,45 +135,49 @@ class Index:
 
         Parameters
         ----------
-        X : real array of shape (n, d), a memory map of one, or a Source; a tensor, of which groups
-            and sketches are made on a GPU if it is on one; a column of vectors (pandas, polars,
-            Arrow, an array of objects); or a data frame or Arrow table, of numbers or with
-            ``column``; finite; at least 2 rows
-        ids : n different integers from 0 on, or n different strings; or the name of a column of
-            the frame X; 0 to n - 1 without
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : what to keep beside the vectors, to be read with what a search finds and to be
-            filtered by: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a list of
-            dicts, of n rows. Columns are numbers, booleans, strings, binary, dates, timestamps or
-            lists of strings, with nulls. It needs the extra ``payload``
-        sketch : what is kept of a row: "signs" with a decoder, from which distances are estimated,
-            so that few vectors are compared; or "codes" of a hasher, which are compared by Hamming
-            distance. Signs go with the kinds flat and grouped. "auto" is signs, where no hasher,
-            another kind, or a number of bits is given that only codes have
-        hasher : for codes: the name of a method ("dsh", "itq", ...), a Hasher that has learnt, or
-            one that is to learn from X, which is not changed. "auto" is ITQ, with a random
-            rotation where there are more bits than features
-        n_bits : length of the codes, 256 without; a Hasher has its own. Of signs, a multiple of 8
-            up to 1,024; without, 160 for up to 128 features and 256 for more
-        kind : "flat", "grouped", "multi", or "auto", which chooses by size: ``index.reason`` says
-            what and why
-        metric : "l2", "cosine" or "ip" (the inner product), what searches go by; for "cosine" rows
-            are scaled to length one before they are hashed
-        keep_vectors : True keeps vectors for exact re-ranking in their own type (float32, float16,
-            uint8, int8; float32 where it is another), and a name of one of these keeps them so.
-            "int8" keeps whole numbers from -128 to 127; of signs also floats, each row with a
-            scale: they lose little. False keeps none: signs then come with a longer sketch, by
-            which rows are compared
-        n_groups : for the grouped kind; about 1.3 times the root of n without, and of signs 2 times
-        groups_a_row : of signs in groups: in how many of them a row lies, 1 (default) or 2. Two
-            take twice the memory of the sketch and longer to build; searches of GIST and WordNet
-            vectors were 8 to 10% faster, of SIFT no faster
-        n_tables : for the multi kind; n_bits / log2(n) without
-        random_state : of a hasher that is named, and of the groups
-        path : a folder that is missing, empty, or an index. The index is made there, piece by
-            piece, of more rows than memory holds, and returned as :meth:`open` does. It appears
-            when it is whole; one that was there stays until then, and after any error.
-        verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
+        X : n rows of d features, at least 2 rows, all finite: a real array of shape (n, d), a
+            memory map of one, or a Source; a tensor (if it is on a GPU, groups and sketches are
+            made there); a column of vectors (pandas, polars, Arrow, an array of objects); or a data
+            frame or Arrow table of numbers, or one with other columns if you give ``column``
+        ids : n different integers from 0 on, or n different strings; or the name of a column, if X
+            is a data frame; default: 0 to n - 1
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : columns to keep beside the vectors. A search can return them and filter by them.
+            A pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a list of dicts, with n
+            rows. Columns may be numbers, booleans, strings, binary, dates, timestamps or lists of
+            strings, with nulls. Needs the extra ``payload``.
+        sketch : what the index keeps of a row. With "signs" and a decoder, a search estimates
+            distances and compares only few vectors. "codes" of a hasher are compared by Hamming
+            distance. Signs work with the kinds "flat" and "grouped". "auto" (default) is "signs",
+            unless you give a hasher, the kind "multi", or an ``n_bits`` that only codes can have.
+        hasher : with codes, the name of a method ("dsh", "itq", ...), a fitted Hasher, or one that
+            is not fitted: a copy of it then learns from X. "auto" (default) is ITQ; if there are
+            more bits than features, ITQ with a random rotation.
+        n_bits : bits that are kept of a row. With codes: 1 to 4096, default 256; a Hasher has its
+            own. With signs: a multiple of 8 up to 1,024, default 160 for up to 128 features and 256
+            for more.
+        kind : where rows lie: "flat", "grouped", "multi", or "auto" (default), which chooses by the
+            number of rows; ``index.reason`` says which kind it chose, and why
+        metric : by which distance searches rank rows: "l2" (default), "cosine" or "ip" (the inner
+            product). With "cosine", rows are scaled to length one before they are hashed.
+        keep_vectors : True (default) keeps vectors for exact re-ranking, in their own type if that
+            is float32, float16, uint8 or int8, and otherwise in float32. The name of one of these
+            types keeps them in that type. "int8" keeps whole numbers from -128 to 127; with signs
+            it also takes floats, with a scale for each row, and loses little. False keeps no
+            vectors; with signs, the index then keeps a second, longer sketch to compare rows by.
+        n_groups : how many groups, for the kind "grouped"; default: about 1.3 times the square root
+            of n, with signs 2 times
+        groups_a_row : with signs in groups, in how many groups each row lies: 1 (default) or 2. Two
+            take twice the memory for the sketch, and longer to build. Searches were 8 to 10% faster
+            with them on GIST and WordNet vectors, and not faster on SIFT.
+        n_tables : how many tables, for the kind "multi"; default: n_bits / log2(n)
+        random_state : seed or generator for a hasher that you name, and for the groups
+        path : a folder that does not exist yet, or is empty, or holds an index. The index is made
+            there, piece by piece, so it may have more rows than fit into memory, and is returned as
+            :meth:`open` returns it. It appears when it is complete. An index that was there before
+            stays until then, and stays after an error.
+        verbose : 1 shows progress bars for long work, 0 shows none; default: shown in a terminal
+            and in a notebook
 
         Examples
         --------
@@ -235,25 +240,26 @@ class Index:
         random_state: int | RandomState | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Make an index of no rows, in memory or in a folder, which learns when enough have come.
+        """Make an empty index, in memory or in a folder, which learns when it has enough rows.
 
-        :meth:`add` and :meth:`upsert` bring rows. The first ones decide whether ids are numbers or
-        strings, in what type vectors are kept, and what columns the payload has, if any. A search
-        compares every row, so that it finds all neighbours, until there are ``learn_at`` of them;
-        ``index.reason`` says so. The call that brings them learns from all rows that are there, as
-        :meth:`build` would, in the same change. From then on it is an index like any other.
+        :meth:`add` and :meth:`upsert` add rows. The first rows decide whether ids are numbers or
+        strings, in which type vectors are kept, and which columns the payload has, if any. Until
+        the index has ``learn_at`` rows, a search compares every row and so finds all neighbours;
+        ``index.reason`` says so. The call that adds the last of these rows also learns from all of
+        them, as :meth:`build` does, in the same change. From then on it is an index like any other.
 
         Parameters
         ----------
         d : features of a row
-        metric : "l2", "cosine" or "ip", as in :meth:`build`
-        learn_at : how many rows it takes to learn, at least 2, default 8,192. Groups are as many as
-            suit these rows: where many more will come at once, let it wait, or :meth:`build`
-        sketch, n_bits, kind, n_groups, groups_a_row, n_tables : as in :meth:`build`, for when it
-            learns
-        hasher : the name of a method, for codes
-        keep_vectors : as in :meth:`build`; until it learns, vectors are kept
-        random_state : of what it learns; a RandomState draws a number, which is kept
+        metric : "l2" (default), "cosine" or "ip", as in :meth:`build`
+        learn_at : with how many rows the index learns, at least 2, default 8,192. The number of
+            groups suits the rows that it learns from. If you will soon add many times as many, give
+            a larger number, or use :meth:`build`.
+        sketch, n_bits, kind, n_groups, groups_a_row, n_tables : as in :meth:`build`; the index uses
+            them when it learns
+        hasher : with codes, the name of a method
+        keep_vectors : as in :meth:`build`; until the index learns, it keeps all vectors
+        random_state : seed for what the index learns; a RandomState draws a seed, which is kept
         path : a folder in which the index is made, as in :meth:`build`
 
         Examples
@@ -304,25 +310,28 @@ class Index:
     ) -> Self:
         """Make an index of codes that were made elsewhere, in memory or in a folder.
 
-        Searches find the nearest codes by Hamming distance. Queries, and rows that are added, are
-        codes of the same form; or vectors, where a hasher is given: numbers of type uint8, bools
-        and other integers are codes, floats are vectors.
+        Searches find the nearest codes by Hamming distance. Queries, and rows that you add, must be
+        codes of the same form. If you give a hasher, they may also be vectors: floats are vectors;
+        uint8, booleans and other integers are codes.
 
         Parameters
         ----------
-        codes : uint8 (n, width), packed bits, in any order that is the same for all codes; or
-            bools, or other integers 0 and 1, of shape (n, n_bits)
-        ids : n different integers from 0 on, or n different strings; 0 to n - 1 without
-        hasher : fitted, the one that made the codes; then vectors are hashed by it
-        n_bits : of packed codes that end in padding, which is zero; 8 times the width without
-        kind : "flat", which compares all codes; "grouped", which compares those in the nearest
-            groups, and is several times as fast where there are a million; "multi"; or "auto",
-            which is flat, and grouped where ``n_groups`` is given
-        n_groups : for the grouped kind; about 1.3 times the root of n without
-        n_tables : for the multi kind; n_bits / log2(n) without
-        random_state : of the groups
+        codes : uint8 array of shape (n, width), packed bits, in any bit order that is the same for
+            all codes; or booleans, or other integers that are 0 or 1, of shape (n, n_bits)
+        ids : n different integers from 0 on, or n different strings; default: 0 to n - 1
+        hasher : the fitted hasher that made the codes; the index then hashes vectors with it
+        n_bits : how many bits a packed code has, if it ends in padding, which must be zero;
+            default: 8 times the width
+        kind : "flat" compares all codes; "grouped" compares only the codes in the nearest groups,
+            which is several times as fast with a million codes; "multi" uses tables; "auto"
+            (default) is "flat", or "grouped" if you give ``n_groups``
+        n_groups : how many groups, for the kind "grouped"; default: about 1.3 times the square root
+            of n
+        n_tables : how many tables, for the kind "multi"; default: n_bits / log2(n)
+        random_state : seed or generator for the groups
         path : a folder in which the index is made, as in :meth:`build`
-        verbose : 1 shows bars while it takes long, 0 none; without, they are shown in a terminal
+        verbose : 1 shows progress bars for long work, 0 shows none; default: shown in a terminal
+            and in a notebook
 
         Examples
         --------
@@ -352,20 +361,20 @@ class Index:
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open an index that was saved.
 
-        The rows stay on the disk and are read as searches need them. What other processes change
-        is seen after :meth:`refresh`, and by changes of this one.
+        Rows stay on disk; a search reads those that it needs. You see what other processes have
+        changed after :meth:`refresh`, and after you change the index yourself.
 
         Parameters
         ----------
-        path : the folder
-        mmap : whether large files are mapped (default). A mapped file that somebody else cuts
-            shorter ends the process when the missing part is read, on every system. False reads
-            all files into memory and compares them with their checksums first: for folders that
-            others may cut, at the price of memory and of the time to read them.
+        path : the folder of the index
+        mmap : True (default) maps large files. If another program then cuts a mapped file short,
+            the process ends when it reads the missing part, on every system. False reads all files
+            into memory and compares them with their checksums first. Use it for folders whose files
+            others may cut; it takes memory, and the time to read all files.
 
         Raises
         ------
-        FileError : if there is no index, it was damaged, or a newer version wrote it
+        FileError : if the folder holds no index, is damaged, or was written by a newer version
 
         Examples
         --------
@@ -382,19 +391,20 @@ class Index:
     def save(self, path: str | os.PathLike[str], *, verbose: int = 0) -> None:
         """Write the index to a folder: all of it, or nothing.
 
-        An index that is in the folder is replaced. This index stays what it was: one in memory
-        stays there. An index saves every change in the folder from which it was opened by itself;
-        saved there once more, it is written again only if the folder holds it no longer.
+        An index that is in the folder already is replaced. This index itself does not change: if it
+        is in memory, it stays in memory. You need not save an index that you opened: its folder has
+        every change. If you save it there all the same, it is written only if the folder no longer
+        holds it.
 
         Parameters
         ----------
-        path : a folder that is missing, empty, or an index
-        verbose : 1 shows a bar while it takes long
+        path : a folder that does not exist yet, or is empty, or holds an index
+        verbose : 1 shows a progress bar for long work, default 0
 
         Raises
         ------
-        FileError : if it cannot be written, a file of this index is damaged, or others have
-            changed the index in the folder from which this one was opened
+        FileError : if the folder cannot be written, a file of this index is damaged, or you save to
+            the folder from which you opened the index, and others have changed it since
         """
         is_own = self._store is not None and os.path.realpath(path) == os.path.realpath(
             self._store.path
@@ -405,8 +415,8 @@ class Index:
                 return
             if found == "changed":
                 raise FileError(
-                    f"{path} was changed since it was read here, and saving would undo that: "
-                    "refresh() takes the changes, or save to another folder"
+                    f"{path} was changed since it was read here, and saving would undo the change: "
+                    "call refresh() to read it, or save to another folder"
                 )
         Store.create(
             path,
@@ -420,7 +430,7 @@ class Index:
             self.refresh()
 
     def refresh(self) -> bool:
-        """See what other processes have changed since; whether there was something.
+        """Read what other processes have changed since; returns whether they changed anything.
 
         Examples
         --------
@@ -438,7 +448,7 @@ class Index:
             return True
 
     def verify(self, *, verbose: int = 0) -> None:
-        """Compare every file of a saved index with its checksum; an error names all that differ."""
+        """Compare every file of the folder with its checksum; an error names all that differ."""
         if self._store is None:
             raise InputError("this index is in memory only: there is no file to verify")
         self._store.verify(verbose=verbose > 0)
@@ -464,12 +474,12 @@ class Index:
 
     @property
     def ids(self) -> NDArray[Any]:
-        """Ids of all rows, rising: int64 (n,), or strings in an array of objects."""
+        """Ids of all rows, in rising order: int64 (n,), or strings in an array of objects."""
         return self.matching(None)
 
     @property
     def hasher(self) -> Hasher:
-        """The fitted hasher; an error where rows are not kept as codes."""
+        """The fitted hasher; raises an error if the index does not keep codes."""
         return self._state.hasher
 
     @property
@@ -479,25 +489,25 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "codes", "signs", ready-made "bits"; "vectors" until it learns."""
+        """What is kept of a row: "signs", "codes", ready-made "bits", or, at first, "vectors"."""
         return self._state.sketch.name
 
     @property
     def reason(self) -> str:
-        """What kind was chosen, and why."""
+        """Which kind was chosen, and why."""
         return self._state.reason
 
     @property
     def metric(self) -> str:
-        """What searches go by: "l2", "cosine" or "ip"; "hamming" where codes came ready-made."""
+        """The metric of searches: "l2", "cosine" or "ip"; "hamming" for codes made elsewhere."""
         return self._state.metric
 
     @property
     def recall(self) -> float | None:
-        """The share of the 10 nearest rows that a search finds where it is not told how.
+        """The share of the 10 nearest rows that a search with default settings finds.
 
-        It was measured on some of the rows when the index was built, or on the queries that
-        :meth:`tune` was given. None, where rows are kept as codes or all of them are compared.
+        It was measured with some of the rows when the index was built, or with the queries that you
+        gave :meth:`tune`. It is None if the index keeps codes, or if a search compares all rows.
 
         Examples
         --------
@@ -509,16 +519,16 @@ class Index:
 
     @property
     def settings(self) -> Settings:
-        """How searches go where they are not told; set by :meth:`tune`."""
+        """The default settings of searches; :meth:`tune` sets them."""
         return self._state.settings
 
     @property
     def path(self) -> Path | None:
-        """The folder from which the index was opened, or None."""
+        """The folder of an index on disk; None if the index is in memory."""
         return None if self._store is None else self._store.path
 
     def info(self) -> dict[str, Any]:
-        """Counts and sizes, as plain values.
+        """Counts, sizes and settings, as plain values.
 
         Examples
         --------
@@ -563,12 +573,13 @@ class Index:
         Parameters
         ----------
         X : m rows, as :meth:`build` takes them; finite
-        ids : m different ids that are not in the index, of its type, or the name of a column of
-            the frame X; without them, where ids are numbers, those after the largest there ever was
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : of these rows, with the columns of the index, where it has a payload; as in
-            :meth:`build`
-        verbose : 1 shows bars while it takes long
+        ids : m different ids that are not in the index, numbers or strings as in the index; or the
+            name of a column, if X is a data frame. Default, if ids are numbers: the numbers after
+            the largest id that the index has ever had.
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : the payload of these rows, with all columns of the index; needed if the index has
+            a payload. In the forms that :meth:`build` takes.
+        verbose : 1 shows progress bars for long work, default 0
 
         Returns
         -------
@@ -576,7 +587,8 @@ class Index:
 
         Raises
         ------
-        InputError : if an id is there already, and for other mistakes; nothing has changed then
+        InputError : if an id is in the index already, or anything else is wrong. The index has not
+            changed then.
 
         Examples
         --------
@@ -591,7 +603,7 @@ class Index:
         return public_ids(rows.ids).copy()  # the index may hold what was given
 
     def remove(self, ids: ArrayLike) -> int:
-        """Remove rows; ids that are not there are passed over.
+        """Remove rows; ids that are not in the index are ignored.
 
         Returns
         -------
@@ -610,19 +622,21 @@ class Index:
         payload: Any = None,
         verbose: int = 0,
     ) -> None:
-        """Replace the vectors of rows, and their payload where one is given.
+        """Replace the vectors of rows, and their payload if you give one.
 
         Parameters
         ----------
-        ids : m different ids that are in the index, or the name of a column of the frame X
+        ids : m different ids that are in the index; or the name of a column, if X is a data frame
         X : m rows, as :meth:`build` takes them; finite
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : of these rows, with the columns of the index; without, they keep theirs
-        verbose : 1 shows bars while it takes long
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : the new payload of these rows, with all columns of the index; default: they keep
+            their payload
+        verbose : 1 shows progress bars for long work, default 0
 
         Raises
         ------
-        InputError : if an id is not there, and for other mistakes; nothing has changed then
+        InputError : if an id is not in the index, or anything else is wrong. The index has not
+            changed then.
         """
         rows = check_rows(
             self._state,
@@ -644,17 +658,17 @@ class Index:
         payload: Any = None,
         verbose: int = 0,
     ) -> Upserted:
-        """Replace the rows whose ids are there and add the others, in one change.
+        """Replace the rows whose ids are in the index and add the others, in one change.
 
         Parameters
         ----------
-        ids : m different ids, of the type that the index has, or the name of a column of the frame
-            X
+        ids : m different ids, numbers or strings as in the index; or the name of a column, if X is
+            a data frame
         X : m rows, as :meth:`build` takes them; finite
-        column : the name of the column of vectors, where X is a frame that has others
-        payload : of these rows, with the columns of the index, where it has a payload; as in
-            :meth:`build`
-        verbose : 1 shows bars while it takes long
+        column : the name of the column of vectors, if X is a data frame with other columns
+        payload : the payload of these rows, with all columns of the index; needed if the index has
+            a payload. In the forms that :meth:`build` takes.
+        verbose : 1 shows progress bars for long work, default 0
 
         Returns
         -------
@@ -662,7 +676,8 @@ class Index:
 
         Raises
         ------
-        InputError : if an id is given twice, and for other mistakes; nothing has changed then
+        InputError : if you give an id twice, or anything else is wrong. The index has not changed
+            then.
 
         Examples
         --------
@@ -678,7 +693,7 @@ class Index:
     def compact(self) -> None:
         """Merge all segments into one, without the rows that were removed.
 
-        Files are compared with their checksums first: damage is found, not written anew.
+        Files are compared with their checksums first, so that damage is found and not copied.
         """
         self._change(compacted)
 
@@ -755,43 +770,49 @@ class Index:
 
         Parameters
         ----------
-        Q : rows (q, d), as :meth:`build` takes them; or one vector: an array or a tensor of shape
-            (d,), or a list of numbers; finite
-        k : how many neighbours, 10 without; with ``radius`` alone, all within it
-        candidates : how many Hamming neighbours are re-ranked; what :meth:`tune` found, or about
-            the root of the rows, 100 to 2,000, without. Of signs, how many of the nearest by
-            estimate; as many as may be among the nearest without
-        rerank : "exact", by the kept vectors; "asymmetric", by codes and the query's margins;
-            None, Hamming distances alone, or estimates of signs; "auto" is the first of these that
-            can be
-        metric : "l2", "cosine" or "ip"; that of the index without. By another one, every row is
-            compared, which takes kept vectors and finds all; of codes that are told ``candidates``
-            or ``probes``, those are nearest by the metric of the index
-        filter : which rows may be found. By the payload: a dict, as
+        Q : q queries, rows of shape (q, d), as :meth:`build` takes them; or one vector: an array or
+            tensor of shape (d,), or a list of numbers; finite
+        k : how many neighbours, default 10; with ``radius`` alone, all within the radius
+        candidates : with codes, how many of the nearest codes are re-ranked; default: what
+            :meth:`tune` found, or the square root of the number of rows, from 100 to 2,000, and at
+            least 10 k. With signs, how many of the rows with the smallest estimates are compared;
+            default: all that may be among the nearest.
+        rerank : how candidates are re-ranked. "exact": by the kept vectors. "asymmetric": by codes
+            and the margins of the query. None: not at all; distances are Hamming distances, or with
+            signs estimates. "auto" (default): "exact" if vectors are kept, otherwise the best way
+            there is.
+        metric : "l2", "cosine" or "ip"; default: the metric of the index. With another metric, a
+            search compares every row by its kept vector and finds all neighbours. With codes, you
+            may give ``candidates`` or ``probes``, too: candidates are then the nearest rows by the
+            metric of the index, and re-ranked by the other one.
+        filter : which rows a search may find. By the payload: a dict, such as
             ``{"lang": "en", "year": {"$gte": 2020}}``, with
-            ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``; the same in words, as
+            ``$eq $ne $gt $gte $lt $lte $in $nin $exists $not $and $or``; the same in words, such as
             ``'lang = "en" and year >= 2020'``; or an Expression of pyarrow.
-            By ids: an array or a set of them; a boolean array, one for each of ``index.ids``; or a
-            function that is called with arrays of ids and returns booleans. k rows are found where
-            k match. What the last filters found is kept for the next search, of functions nothing.
-        radius : nothing farther away is returned. A Hamming radius is searched exactly, another
-            one among the candidates.
-        exclude_self : the ids of the queries, (q,), none of which is its own neighbour; the id of
-            one vector; or True, which leaves out the first row that equals the query
-        recall : for signs: the share of the nearest rows to be found, above 0, at most 1, where
-            every row is compared. What :meth:`tune` was asked for without, or .97
-        probes : how many groups a query visits (grouped; of signs, as many as the recall takes
-            without), or how many buckets of each table it looks up by its margins (multi, which
-            searches exactly without)
-        n_threads : how many threads; without, one for each CPU
-        column : the name of the column of vectors, where Q is a frame that has others
+            By ids: an array or a set of ids; a boolean array in the order of ``index.ids``; or a
+            function that takes arrays of ids and returns booleans. If k rows match, k are found.
+            The index keeps what the last filters have found for the next search, except functions.
+        radius : return no row that is farther away. A Hamming radius is searched exactly, any other
+            among the candidates.
+        exclude_self : the ids of the queries, (q,), or the id of one vector, so that no query is
+            its own neighbour; or True, which leaves out the first row that equals the query;
+            default False
+        recall : with signs, the share of the nearest rows to find, above 0 and at most 1; with 1,
+            every row is compared. Default: the recall that :meth:`tune` was asked for, or .97
+        probes : with groups, how many groups a query visits; with signs, default: as many as the
+            recall needs. With the kind "multi", how many buckets of each table a query looks up, by
+            its margins; default: it searches exactly.
+        n_threads : how many threads, default: one for each CPU
+        column : the name of the column of vectors, if Q is a data frame with other columns
 
         Returns
         -------
-        Hits : ``ids`` (q, k) and ``distances`` (q, k), by (distance, id). Exact distances are
-            Euclidean for l2, one minus the cosine, and minus the inner product. Of signs,
-            ``effort`` says what was looked at. Of one vector, both are of shape (k,)
-        Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), with ``radius`` but no ``k``
+        Hits : ``ids`` (q, k) and ``distances`` (q, k), ordered by (distance, id). Exact distances
+            are Euclidean for "l2", one minus the cosine for "cosine", and minus the inner product
+            for "ip". With signs, ``effort`` says how much the search looked at. For one vector, ids
+            and distances have shape (k,).
+        Ranges : ``limits`` (q + 1,), ``ids`` and ``distances`` (m,), if you give ``radius`` but no
+            ``k``
 
         Examples
         --------
@@ -839,16 +860,16 @@ class Index:
 
         Parameters
         ----------
-        k : how many neighbours; a row is not its own
-        mode : "connectivity" (ones) or "distance"
-        candidates, rerank, probes, n_threads : as in :meth:`search`. Without kept vectors, codes
-            are compared by Hamming distance, in all groups, and multi takes no probes.
-        verbose : 1 shows a bar while it takes long
+        k : how many neighbours, default 10; a row is not its own neighbour
+        mode : what entries are: "connectivity" (default) for ones, or "distance"
+        candidates, rerank, probes, n_threads : as in :meth:`search`. If no vectors are kept, codes
+            are compared by Hamming distance, in all groups, and the kind "multi" takes no probes.
+        verbose : 1 shows a progress bar for long work, default 0
 
         Returns
         -------
-        CSR matrix of shape (n, n); rows and columns are in the order of ``index.ids``, and the
-        entries of a row by distance, as scikit-learn's ``kneighbors_graph`` has it
+        CSR matrix of shape (n, n). Rows and columns are in the order of ``index.ids``; the entries
+        of a row are ordered by distance, as in scikit-learn's ``kneighbors_graph``.
 
         Examples
         --------
@@ -882,15 +903,17 @@ class Index:
 
         Parameters
         ----------
-        radius : Hamming distance up to which pairs are found, all of them; with
-            ``rerank="exact"`` a distance of vectors, among the candidates of each row
-        rerank : None or "exact"
+        radius : the largest distance of a pair. It is a Hamming distance, and all such pairs are
+            found. With ``rerank="exact"`` it is a distance of vectors, and pairs are looked for
+            among the candidates of each row.
+        rerank : None (default) or "exact"; an index of signs needs "exact"
         candidates, n_threads : as in :meth:`search`
-        verbose : 1 shows a bar while it takes long
+        verbose : 1 shows a progress bar for long work, default 0
 
         Returns
         -------
-        Pairs : ``ids`` (m, 2), the smaller one first, and ``distances`` (m,), by (distance, ids)
+        Pairs : ``ids`` (m, 2), the smaller id of a pair first, and ``distances`` (m,), ordered by
+            (distance, ids)
 
         Examples
         --------
@@ -917,21 +940,27 @@ class Index:
         n_threads: int | None = None,
         verbose: int = 0,
     ) -> Tuning:
-        """Measure how many candidates, and probes, the recall takes, and search so from now on.
+        """Measure how far searches must look to reach a recall, and make this their default.
+
+        With codes, this is how many candidates and probes they take.
 
         Parameters
         ----------
-        Q : real array of shape (q, d): some queries, a few hundred, that are not in the index
-        recall : the share of the k nearest rows to be found, above 0, at most 1
-        k : how many neighbours
-        metric : that of the index, which searches go by; another one is an error
-        n_threads : how many threads
-        verbose : 1 shows bars while it takes long
+        Q : real array of shape (q, d): a few hundred queries that are not in the index
+        recall : the share of the k nearest rows to find, above 0 and at most 1, default .95
+        k : how many neighbours, default 10
+        metric : the metric of the index (default); another one is an error
+        n_threads : how many threads, default: one for each CPU
+        verbose : 1 shows progress bars for long work, default 0
 
         Returns
         -------
-        Tuning : the setting chosen, its recall and speed, and all settings that were measured. If
-            none reaches the recall, an error says the best, and nothing has changed.
+        Tuning : the chosen setting, its recall and speed, and all settings that were measured
+
+        Raises
+        ------
+        InputError : if no setting reaches the recall; the error names the best recall, and the
+            index has not changed
 
         Examples
         --------
@@ -960,7 +989,7 @@ class Index:
 
         Returns
         -------
-        array (m, d) of the type in which they are kept; float32 where whole numbers have scales
+        array (m, d) of the type in which they are kept; float32 if they are int8 with scales
 
         Examples
         --------
@@ -974,11 +1003,11 @@ class Index:
 
         Parameters
         ----------
-        filter : as in :meth:`search`; None is every row
+        filter : as in :meth:`search`; None matches every row
 
         Returns
         -------
-        ids, rising: int64 (m,), or strings in an array of objects
+        ids in rising order: int64 (m,), or strings in an array of objects
 
         Examples
         --------
@@ -989,7 +1018,7 @@ class Index:
         return matching_ids(self._state, filter)
 
     def payload(self, ids: ArrayLike) -> pa.Table:
-        """What is kept beside the vectors of rows.
+        """The payload of rows: the columns that the index keeps beside their vectors.
 
         Parameters
         ----------
@@ -1010,7 +1039,7 @@ class Index:
     # --- inside -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        # An opened index travels as its path: other processes map the same files.
+        # An opened index is pickled as its path: other processes map the same files.
         if self._store is None:
             return {"state": self._state, "path": None}
         return {"path": self.path, "mmap": self._store.is_mapped}
@@ -1032,7 +1061,7 @@ class Index:
         if path is None:
             return cls(make(MEMORY))
         with Store.creating(path, form=INDEX) as change:
-            change.check_room(needed)  # said before the index learns, which takes long
+            change.check_room(needed)  # before the index learns, which takes long
             state = make(on_disk(change))
             content = change.publish(
                 content_of(state), checked=CHECKED, version=state.format_version

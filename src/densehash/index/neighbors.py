@@ -24,25 +24,24 @@ __all__ = ["HashingNeighbors"]
 
 
 class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A graph of nearest neighbours, found by codes and re-ranked exactly.
+    """A graph of nearest neighbours, found by an index and compared exactly.
 
-    It has the contract of scikit-learn's ``KNeighborsTransformer``: ``fit_transform`` gives a
-    sparse graph that estimators with ``metric="precomputed"`` take (TSNE, DBSCAN, Isomap,
-    SpectralClustering), in a pipeline as well, and ``kneighbors`` answers as that of
-    ``NearestNeighbors`` does.
+    It works like scikit-learn's ``KNeighborsTransformer``. ``fit_transform`` returns a sparse graph
+    for estimators with ``metric="precomputed"`` (TSNE, DBSCAN, Isomap, SpectralClustering), in a
+    pipeline, too. ``kneighbors`` works like that of ``NearestNeighbors``.
 
     Parameters
     ----------
-    mode : "distance", or "connectivity" for ones
-    n_neighbors : of each row. As there, the distance graph has one more: the row itself comes
-        first, at distance 0, where it is in the index.
-    metric : "l2" or "cosine"
+    mode : what entries are: "distance" (default), or "connectivity" for ones
+    n_neighbors : how many neighbours of each row, default 5. As in scikit-learn, the distance graph
+        has one more: a row that is in the index comes first, at distance 0.
+    metric : "l2" (default) or "cosine"
     sketch, hasher, n_bits : as in :meth:`densehash.Index.build`
-    kind : "auto", "flat", "grouped" or "multi"
+    kind : "auto" (default), "flat", "grouped" or "multi"
     candidates, probes : as in :meth:`densehash.Index.search`
-    n_threads : how many threads search
-    random_state : of the index
-    verbose : 1 shows bars while it takes long
+    n_threads : how many threads search, default: one for each CPU
+    random_state : seed or generator for the index
+    verbose : 1 shows progress bars for long work, default 0
 
     Attributes
     ----------
@@ -123,7 +122,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self
 
     def transform(self, X: ArrayLike) -> csr_matrix:
-        """The neighbours of rows among those of ``fit``.
+        """The neighbours of rows among the rows of ``fit``.
 
         Parameters
         ----------
@@ -131,14 +130,14 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Returns
         -------
-        CSR matrix of shape (m, n_samples_fit_): distances, by which the entries of a row are
-        ordered, or ones
+        CSR matrix of shape (m, n_samples_fit_) of distances or ones; the entries of a row are
+        ordered by distance
         """
         check_is_fitted(self)
         return self.kneighbors_graph(X, self.n_neighbors + (self.mode == "distance"), self.mode)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> csr_matrix:
-        """Build the index of rows, and give their own neighbours in it.
+        """Build the index of rows, and return their neighbours in it.
 
         Returns
         -------
@@ -152,14 +151,14 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         n_neighbors: int | None = None,
         return_distance: bool = True,
     ) -> Any:
-        """The neighbours of rows among those of ``fit``, as ``NearestNeighbors`` gives them.
+        """The neighbours of rows among the rows of ``fit``, as in ``NearestNeighbors``.
 
         Parameters
         ----------
-        X : real array of shape (m, d), finite; None asks for the rows of ``fit``, of which none is
-            its own neighbour
-        n_neighbors : how many; by default that of the estimator
-        return_distance : whether distances are returned, too (default)
+        X : real array of shape (m, d), finite. Default: the rows of ``fit``; no row is then its own
+            neighbour.
+        n_neighbors : how many; default: ``n_neighbors`` of the estimator
+        return_distance : whether to return distances, too, default True
 
         Returns
         -------
@@ -205,12 +204,12 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         n_neighbors: int | None = None,
         mode: GraphMode = "connectivity",
     ) -> csr_matrix:
-        """The same as a sparse graph.
+        """The neighbours of rows among the rows of ``fit``, as a sparse graph.
 
         Parameters
         ----------
         X, n_neighbors : as in :meth:`kneighbors`
-        mode : "connectivity" for ones (default), or "distance"
+        mode : what entries are: "connectivity" (default) for ones, or "distance"
 
         Returns
         -------

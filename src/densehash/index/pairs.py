@@ -1,4 +1,4 @@
-"""All rows of an index asked for their own neighbours."""
+"""The neighbours of all rows of an index, in the index itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pairs", "near_duplicates", "neighbors_graph"]
 
-_BATCH = 4096  # rows that ask at a time
+_BATCH = 4096  # rows that are searched for at a time
 
 
 class Pairs(NamedTuple):
@@ -41,7 +41,7 @@ class Pairs(NamedTuple):
     Attributes
     ----------
     ids : int64 (m, 2), or strings in an array of objects; the smaller id of a pair comes first
-    distances : int32 (m,), Hamming distances, or float32 (m,)
+    distances : Hamming distances, int32 (m,), or distances of vectors, float32 (m,)
 
     Examples
     --------

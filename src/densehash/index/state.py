@@ -51,14 +51,14 @@ _PAYLOAD_VERSION = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """How a search goes where it is not told.
+    """The default settings of searches.
 
     Attributes
     ----------
-    candidates : how many candidates are re-ranked; None suits them to the rows
-    probes : how many groups, or buckets of each table, are visited; None is the kind's default
-    reach : how far a search that estimates distances looks; None looks at everything
-    reaches : the same for some recalls, rising
+    candidates : how many candidates are re-ranked; None: as many as suit the number of rows
+    probes : how many groups, or buckets of each table, are visited; None: the default of the kind
+    reach : with signs, how far a search looks; None: at everything
+    reaches : with signs, how far a search looks for some recalls, in rising order
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Settings:
 
     @property
     def recall(self) -> float | None:
-        """The share of the nearest rows to expect, where it was measured."""
+        """The share of the nearest rows that a search finds; None if it was not measured."""
         return None if self.reach is None else self.reach.expected
 
 

@@ -1,4 +1,4 @@
-"""How many candidates, and how many probes, a recall takes: measured, not guessed."""
+"""Measures how far a search must look to reach a recall."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = ["Setting", "Tuning", "tune"]
 
 _MOST_CANDIDATES = 10_000
 _REPEATS = 3
-_SLOW = 0.7  # times the fastest: what is slower ends the search
+_SLOW = 0.7  # below this share of the fastest speed, more probes are not tried
 
 
 class Setting(NamedTuple):
-    """A way to search, and what was measured of it.
+    """A way to search, and the recall and speed that were measured.
 
     Attributes
     ----------
-    candidates : how many candidates are re-ranked; None where the sketch says it, as signs do
-    probes : how many groups are visited; None where the kind has none
+    candidates : how many candidates are re-ranked; None with signs, where each search decides
+    probes : how many groups are visited; None if the kind has no groups
     recall : the share of the true neighbours that were found
-    queries_per_second : with the threads that were asked for
+    queries_per_second : the speed, with the ``n_threads`` of the call
 
     Examples
     --------
@@ -56,12 +56,12 @@ class Setting(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """The fastest setting that reaches the recall, and all that reach it.
+    """The fastest setting that reaches the recall, and all settings that were measured.
 
     Attributes
     ----------
-    candidates, probes, recall, queries_per_second : of the fastest: see :class:`Setting`
-    measured : tuple of Setting, the fewest probes first
+    candidates, probes, recall, queries_per_second : the fastest setting: see :class:`Setting`
+    measured : tuple of Setting, those with the fewest probes first
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Tuning(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: all that was measured, as a table and a curve."""
+        """What a notebook shows: all settings that were measured, as a table and a curve."""
         caption = f"Tuning: a recall of {self.recall:.3f}, {self.queries_per_second:,.0f} queries/s"
         shown = table(Setting._fields, self.measured, caption=caption)
         points = [(one.recall, one.queries_per_second) for one in self.measured]
@@ -96,21 +96,24 @@ class Tuning(NamedTuple):
 def tune(
     state: State, asked: Question, *, recall: float, k: int, verbose: bool
 ) -> tuple[Tuning, Settings]:
-    """Find the fastest setting, and what an index keeps of it: see :meth:`densehash.Index.tune`."""
+    """The fastest setting, and the settings that the index keeps: :meth:`densehash.Index.tune`."""
     check_recall(recall)
     if k > state.n_live:
         raise InputError(f"k must be at most the number of rows, {state.n_live}, got {k}")
     if state.sketch.estimates:
         return _by_reach(state, asked, recall, k, verbose=verbose)
     if state.vector_type is None:
-        raise InputError("this index keeps no vectors, so the true neighbours are not known")
+        raise InputError(
+            "this index keeps no vectors, so the true neighbours are not known: build it with "
+            "keep_vectors=True"
+        )
     return _by_candidates(state, asked, recall, k, verbose=verbose)
 
 
 def _by_reach(
     state: State, asked: Question, recall: float, k: int, *, verbose: bool
 ) -> tuple[Tuning, Settings]:
-    """Where distances are estimated: how far to look."""
+    """With signs: how far to look."""
     allowed = [segment.live for segment in state.segments]
     kept, exact = state.vector_type is not None, state.is_exact
     how, most = ("exact" if kept else None), 1.0
@@ -119,7 +122,7 @@ def _by_reach(
             truth: NDArray[Any]
             if exact:
                 truth = _true_neighbours(state, asked, k).distances
-            else:  # what all that is kept tells; how good that is was measured with the vectors
+            else:  # the best answer without vectors; the build measured how good it is
                 most = max((reach.expected for reach in state.settings.reaches), default=1.0)
                 found = neighbours_of(state, asked, Request(k, 0, how, allowed, EVERYTHING))
                 firsts = firsts_of(state.segments)
@@ -150,7 +153,7 @@ def _by_reach(
     if known[chosen].expected < recall:
         raise InputError(
             f"no setting reaches a recall of {recall}: the best, in all groups, was "
-            f"{known[-1].expected:.3f}; take more bits, or keep vectors"
+            f"{known[-1].expected:.3f}; build the index with more bits, or with vectors"
         )
     tuning = Tuning(*measured[chosen], measured=tuple(measured))
     return tuning, Settings(reach=known[chosen], reaches=known)
@@ -159,7 +162,7 @@ def _by_reach(
 def _by_candidates(
     state: State, asked: Question, recall: float, k: int, *, verbose: bool
 ) -> tuple[Tuning, Settings]:
-    """Where codes are compared: how many candidates, and probes."""
+    """With codes: how many candidates and probes."""
     true_ids = named(state.segments, _true_neighbours(state, asked, k))
     allowed = [segment.live for segment in state.segments]
     most = min(state.n_live, _MOST_CANDIDATES)
@@ -179,11 +182,11 @@ def _by_candidates(
                 speed = _speed(state, question, Request(k, n, "exact", allowed))
                 measured.append(Setting(n, probes, reached, speed))
             if speed < _SLOW * max(one.queries_per_second for one in measured):
-                break  # more probes only take longer
+                break  # more probes would be slower still
     if not measured:
         raise InputError(
             f"no setting reaches a recall of {recall}: the best, with {most} candidates, was "
-            f"{missed:.3f}; take more bits, or another hasher"
+            f"{missed:.3f}; build the index with more bits, or with another hasher"
         )
     fastest = max(measured, key=lambda setting: setting.queries_per_second)
     tuning = Tuning(*fastest, measured=tuple(measured))
@@ -210,7 +213,7 @@ def _nearest_in(segment: Segment, asked: Question, k: int) -> Candidates:
 def _places(
     ids: NDArray[Any], there: NDArray[np.bool_], true_ids: NDArray[Any]
 ) -> NDArray[np.intp]:
-    """Where the true neighbours are among the candidates, (q, k); past the end where not at all."""
+    """At which place each true neighbour is among the candidates, (q, k); past the end if not."""
     places = np.full(true_ids.shape, ids.shape[1])
     for row, (of_query, found, wanted) in enumerate(zip(ids, there, true_ids, strict=True)):
         some = of_query[found]
@@ -221,10 +224,10 @@ def _places(
 
 
 def _fewest(places: NDArray[np.intp], recall: float, k: int, most: int) -> tuple[int, float]:
-    """The fewest candidates that reach the recall, and what they reach; or all, and that.
+    """The fewest candidates that reach the recall, and the recall they reach.
 
-    Other queries find a little less or more: where it can be had, the recall is exceeded by what
-    the mean of so many queries may be off.
+    If no number reaches it, this is all candidates. The recall is a mean over queries, so it has an
+    error; if possible, it is exceeded by this error, so that other queries reach it, too.
     """
     counts = np.bincount(places.reshape(-1), minlength=most + 1)[:most]
     reached = np.cumsum(counts) / places.size

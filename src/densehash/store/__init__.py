@@ -1,4 +1,4 @@
-"""A folder of arrays that changes as a whole or not at all: ``docs/format.md`` has every byte."""
+"""A folder of arrays that changes as a whole or not at all; ``docs/format.md`` describes it."""
 
 from densehash.file_locks import lets_go
 from densehash.store.changing import Change

@@ -1,4 +1,4 @@
-"""The folder: one writer changes it as a whole, while any number of readers keep what they have."""
+"""The folder: one writer changes it as a whole; readers see the state that they have opened."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Store"]
 class Store:
     """Plain values and arrays in a folder: ``{"kind": "flat", "segments": [{"ids": array}]}``.
 
-    Made by :meth:`create` or :meth:`open`. It shows one published state, and keeps it while others
-    write, until :meth:`refresh` or :meth:`change` takes the newest.
+    :meth:`create` and :meth:`open` make a store. It shows one published state, also while others
+    write; :meth:`refresh` and :meth:`change` read the newest state.
 
     Attributes
     ----------
     path : the folder
-    is_mapped : whether large arrays are maps of files; otherwise all are in memory
+    is_mapped : whether large arrays are maps of files; if not, all arrays are in memory
 
     Examples
     --------
@@ -64,19 +64,21 @@ class Store:
         timeout: float = TIMEOUT,
         verbose: bool = False,
     ) -> Self:
-        """Make a folder, or replace all that is in one of ours.
+        """Make a folder, or replace all that is in a folder of the same form.
 
         Parameters
         ----------
-        path : a folder that is new, empty, or has been made by this function for the same form
-        form : what it is, one of ``manifest.FORMS``
+        path : a folder that does not exist yet, or is empty, or was made by this function for the
+            same form
+        form : what the folder holds, one of ``manifest.FORMS``
         content, checked, version, verbose : as in :meth:`Change.publish`
         timeout : as in :meth:`change`
 
         Raises
         ------
         InputError : if the content cannot be stored
-        FileError : if the folder holds anything else, or cannot be written. Then all is as it was.
+        FileError : if the folder holds anything else, or cannot be written. The folder is then as
+            it was before.
         """
         with cls.creating(path, form=form, timeout=timeout) as change:
             change.publish(content, checked=checked, version=version, verbose=verbose)
@@ -87,10 +89,10 @@ class Store:
     def creating(
         cls, path: str | os.PathLike[str], *, form: str = INDEX, timeout: float = TIMEOUT
     ) -> Iterator[Change]:
-        """Make a folder, or replace all that is in one of ours, in a ``with`` block.
+        """Make a folder, or replace all that is in a folder of the same form, in a ``with`` block.
 
-        What is there stays as it is until something is published. Where nothing is published in
-        the block, because of an error for instance, nothing has happened.
+        The folder does not change until the block publishes something. If it publishes nothing,
+        because of an error for instance, the folder stays as it was.
 
         Parameters
         ----------
@@ -99,7 +101,7 @@ class Store:
 
         Yields
         ------
-        Change, without content; once something was published, it has a store
+        Change, without content; it has a store when something was published
 
         Raises
         ------
@@ -132,18 +134,18 @@ class Store:
         form: str | Sequence[str] = INDEX,
         mapped: bool = True,
     ) -> Self:
-        """Open a folder: its manifest, small arrays and those marked as checked are checked.
+        """Open a folder, and check its manifest, small arrays and those marked as checked.
 
         Parameters
         ----------
         path : a folder that :meth:`create` has made
-        form : what it must be, one of ``manifest.FORMS`` or several
-        mapped : whether large arrays are maps of their files, read as they are needed; False
-            reads all of them into memory, and checks them: then nobody can cut them any more
+        form : what the folder must hold, one of ``manifest.FORMS`` or several
+        mapped : True (default) maps large arrays, which are read when they are used. False reads
+            all arrays into memory and checks them; other programs then cannot cut them any more.
 
         Raises
         ------
-        FileError : if it is missing, damaged, of a newer version, or of another form
+        FileError : if the folder is missing, damaged, of a newer version, or of another form
         """
         folder = Path(path).absolute()
         forms = (form,) if isinstance(form, str) else form
@@ -151,38 +153,38 @@ class Store:
 
     @property
     def form(self) -> str:
-        """What the folder is, one of ``manifest.FORMS``."""
+        """What the folder holds, one of ``manifest.FORMS``."""
         return self._state.manifest.form
 
     @property
     def version(self) -> int:
-        """Of the format."""
+        """The version of the format."""
         return self._state.manifest.version
 
     @property
     def generation(self) -> int:
-        """Rises by one with each change."""
+        """The number of the state, which rises by one with each change."""
         return self._state.manifest.generation
 
     @property
     def mark(self) -> str:
-        """Tells states apart, also where a folder was made anew and counts from 1 again."""
+        """The checksum of the manifest. It differs even if a new folder counts from 1 again."""
         return self._state.mark
 
     @property
     def content(self) -> dict[str, Any]:
-        """What was stored, in dicts and lists that may be changed; arrays are read-only."""
+        """The stored values, in dicts and lists that may be changed; arrays are read-only."""
         return self._state.content
 
     @property
     def n_bytes(self) -> int:
-        """On the disk, of the manifest and all files that it names."""
+        """Bytes on disk of the manifest and all files that it names."""
         sizes = (entry.n_bytes for entry in entries_of(self._state.manifest.content))
         return len(self._state.data) + sum(sizes)
 
     @contextmanager
     def change(self, *, timeout: float = TIMEOUT) -> Iterator[Change]:
-        """Be the only writer for a ``with`` block, from the newest state on.
+        """Be the only writer during a ``with`` block, which begins with the newest state.
 
         Parameters
         ----------
@@ -190,11 +192,11 @@ class Store:
 
         Yields
         ------
-        Change, with the newest state, which is that of the store, too
+        Change, with the newest state; the store shows this state, too
 
         Raises
         ------
-        FileError : if another process writes all that time, or the folder cannot be written
+        FileError : if another process writes for so long, or the folder cannot be written
         """
         with lockfile.lock(self.path, timeout) as lock:
             self._state = state = self._newest()
@@ -207,11 +209,11 @@ class Store:
                 change._end()
 
     def refresh(self) -> bool:
-        """Take the newest state.
+        """Read the newest state.
 
         Returns
         -------
-        Whether there was another one
+        whether it differs from the state before
         """
         state = self._newest()
         changed = state is not self._state
@@ -219,20 +221,20 @@ class Store:
         return changed
 
     def verify(self, *, verbose: bool = False) -> None:
-        """Check every byte on the disk: :func:`verify` of the folder."""
+        """Check every byte on disk with :func:`verify`."""
         verify(self.path, verbose=verbose)
 
     def found_there(self) -> Literal["same", "changed", "other", "nothing"]:
-        """What the folder holds by now.
+        """What the folder holds now.
 
         Returns
         -------
-        "same", this very state; "changed", a later one, with some of its files; "other", what has
-        nothing to do with it; or "nothing"
+        "same": the state of this store; "changed": a later state, with some of its files; "other":
+        a state that shares no files with it; or "nothing"
 
         Raises
         ------
-        FileError : if the disk cannot tell, or there is a manifest that cannot be read
+        FileError : if the folder or its manifest cannot be read
         """
         data = find_manifest(self.path)
         if data is None:
