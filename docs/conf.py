@@ -38,7 +38,7 @@ smartquotes_action = "D"  # dashes; quotes stay as they are
 nitpicky = True
 # Types in signatures that have no page here: those of Python, numpy and others, and unions.
 # Those of densehash that have none are made and read by it alone.
-_INNER = r"densehash\.(source|store|datasets\.catalog|index\.(question|state))\."
+_INNER = r"densehash\.(source|store|datasets\.catalog|index\.(queries|state))\."
 nitpick_ignore_regex = [("py:(class|obj|data)", rf"(?!densehash\.).*|{_INNER}.*")]
 suppress_warnings = [
     "misc.highlighting_failure",  # SQL of other systems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import index_cases
 import numpy as np
@@ -35,7 +35,7 @@ from sklearn.neighbors import kneighbors_graph
 from soak import SOAK
 
 from densehash import asymmetric
-from densehash.choices import Rerank
+from densehash.choices import MetricName, Rerank
 from densehash.hashers import DSH, LSH
 from densehash.index import Hits, Index
 from densehash.truth import nearest
@@ -535,7 +535,7 @@ def blobs() -> NDArray[np.float32]:
 
 
 def recall_of(index: Index, X: NDArray[Any], asked: NDArray[Any], k: int = 10) -> float:
-    truth = nearest(asked, X, k=k, metric=index.metric)
+    truth = nearest(asked, X, k=k, metric=cast(MetricName, index.metric))
     found = index.search(asked, k).ids
     return float(np.mean([np.isin(a, b).mean() for a, b in zip(truth, found, strict=True)]))
 

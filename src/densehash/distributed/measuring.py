@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from dask.delayed import delayed
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from densehash.choices import MetricName
 from densehash.distributed.messages import Asked
 from densehash.distributed.shards import Home, Seen, open_shard, together
 from densehash.index.arguments import USUAL_K, question_of
@@ -64,7 +65,7 @@ def _distances_in(home: Home, name: str, asked: Asked, own: NDArray[Any]) -> NDA
     """On a worker: distances of queries to their nearest rows in a shard, without themselves."""
     state = open_shard(home, name).state
     question = asked.of(state)
-    metric = "l2" if state.metric == "cosine" else state.metric
+    metric = cast(MetricName, "l2" if state.metric == "cosine" else state.metric)
     parts = []
     for segment in state.segments:
         rows = as_hashed(segment.kept, state.metric)

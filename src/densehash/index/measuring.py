@@ -7,13 +7,14 @@ learns how far a search must look to reach a recall, and uses this as the defaul
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.checks import check_chance
+from densehash.choices import MetricName
 from densehash.index.arguments import USUAL_K, question_of
 from densehash.index.candidates import exactly, merged
 from densehash.index.changes import locate
@@ -83,7 +84,8 @@ def measured(
         return with_too_few(state, len(X))
     with bar("measuring recall", 2, shown=verbose) as advance:
         asked = question_of(state, X[numbers])
-        metric = "l2" if state.metric == "cosine" else state.metric
+        # Vectors are compared: it is no index by Hamming distance.
+        metric = cast(MetricName, "l2" if state.metric == "cosine" else state.metric)
         queries: Any = asked.hashed
         if hashed is None:
             hashed = as_hashed(X, state.metric)

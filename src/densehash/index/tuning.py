@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import check_recall
+from densehash.choices import MetricName
 from densehash.errors import InputError
 from densehash.index.candidates import candidates_of, exactly, merged, named
 from densehash.index.candidates import nearest as neighbours_of
@@ -204,7 +205,8 @@ def _nearest_in(segment: Segment, asked: Question, k: int) -> Candidates:
     if segment.live is not None:
         positions = positions[segment.live[segment.rank_at(positions)]]
         vectors = vectors[positions]
-    near = nearest(asked.vectors, vectors, k=min(k, len(positions)), metric=asked.metric)
+    metric = cast(MetricName, asked.metric)  # vectors are compared: not by Hamming distance
+    near = nearest(asked.vectors, vectors, k=min(k, len(positions)), metric=metric)
     return exactly(segment, asked, positions[near], k)
 
 
