@@ -394,7 +394,7 @@ def test_bad_searches(path: Path) -> None:
         ({"Q": X[:1, :3]}, "Q has 3 features"),
         ({"Q": X[:1] * np.nan}, "Q must be finite"),
         ({"k": 0}, "k must be at least 1"),
-        ({"filter": np.ones(44, bool)}, "filter must be ids, a function of them, or"),
+        ({"filter": np.ones(44, bool)}, "filter must be ids, a function of ids, or"),
         ({"filter": ["a"]}, "filter has ids of type string"),
         ({"filter": lambda found: found}, "filter must return booleans"),
         ({"probes": 3}, "probes are for"),
