@@ -25,7 +25,7 @@ def decoded_by_definition(codes: NDArray[np.uint8], X: Floats) -> Floats:
     ridge = np.sqrt(1e-3 * len(X)) * np.eye(signs.shape[1])
     left = np.vstack([np.hstack([signs, ones]), np.hstack([ridge, 0 * ridge[:, :1]])])
     right = np.vstack([X - X.mean(axis=0), np.zeros((signs.shape[1], X.shape[1]))])
-    found: Floats = np.hstack([signs, ones]) @ np.linalg.lstsq(left, right)[0]
+    found: Floats = np.hstack([signs, ones]) @ np.linalg.lstsq(left, right, rcond=None)[0]
     return found
 
 

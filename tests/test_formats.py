@@ -684,9 +684,10 @@ def test_text_is_not_written(suffix: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, b"a.npy", "a\0.npy"])
 def test_what_is_no_path(path: Any) -> None:
-    with pytest.raises(InputError, match="path must be a"):
+    # Pythons differ in where they see the NUL.
+    with pytest.raises(InputError, match="path must (be a|have no NUL)"):
         open_vectors(path)
-    with pytest.raises(InputError, match="path must be a"):
+    with pytest.raises(InputError, match="path must (be a|have no NUL)"):
         write_vectors(path, [[1.0]])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -102,6 +103,7 @@ def _rows_in(
     home: Home, names: Sequence[str], ids: NDArray[Any]
 ) -> tuple[NDArray[np.intp], pa.Table]:
     """On a worker: which of some ids its shards have, and the payload of these rows."""
+    import_module("pyarrow.fs")  # Dask of 2025 needs it to send tables, but does not import it
     state = together(home, {name: open_shard(home, name, payload=True) for name in names})
     here = np.flatnonzero(locate(state, ids)[0] >= 0)
     return here, payload_of(state, ids[here])

@@ -93,8 +93,8 @@ class DaskRows(Rows):
     --------
     >>> import dask.array as da
     >>> rows = DaskRows(da.ones((1000, 3), chunks=(300, 3)))
-    >>> rows.map_reduce(lambda block, start: block.sum(), np.add)
-    np.float64(3000.0)
+    >>> float(rows.map_reduce(lambda block, start: block.sum(), np.add))
+    3000.0
     """
 
     def __init__(

@@ -251,8 +251,9 @@ class Rows:
 
         Examples
         --------
-        >>> Rows([[1.0], [2.0]]).reduced(lambda block, start: block.sum(), np.add, 1, threads=1)
-        np.float64(3.0)
+        >>> rows = Rows([[1.0], [2.0]])
+        >>> float(rows.reduced(lambda block, start: block.sum(), np.add, 1, threads=1))
+        3.0
         """
         parts = self._parts(self._block_rows(width))
         limits = list(itertools.chain.from_iterable(parts))

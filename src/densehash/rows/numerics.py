@@ -175,8 +175,8 @@ def square_sum_there(block: Any) -> Any:
 
     Examples
     --------
-    >>> square_sum_there(np.array([[1.0, 2.0]]))
-    np.float64(5.0)
+    >>> float(square_sum_there(np.array([[1.0, 2.0]])))
+    5.0
     """
     flat = block.reshape(-1)
     if is_tensor(block):  # faster than a product with itself
