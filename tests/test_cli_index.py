@@ -660,7 +660,7 @@ def test_numbers_are_names_where_the_index_has_names(
 ) -> None:
     np.save(tmp_path / "more.npy", Q[:2])
     (tmp_path / "ids.txt").write_text("5\n6\n", encoding="utf-8")
-    assert "must bring theirs" in bad(capsys, "add", named, tmp_path / "more.npy")
+    assert "give ids for the rows that you add" in bad(capsys, "add", named, tmp_path / "more.npy")
     good(capsys, "add", named, tmp_path / "more.npy", "--ids", tmp_path / "ids.txt")
     assert Index.open(named).ids.tolist() == sorted([*NAMES, "5", "6"])
     assert as_json(capsys, "remove", named, "5", NAMES[3], "7") == {"removed": 2, "rows": N}

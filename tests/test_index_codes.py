@@ -237,7 +237,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "int8": (
         np.zeros((3, 8), np.int8),
         {},
-        r"'ubinary' ones, or pass codes.view\('uint8'\) \^ 128",
+        r"'ubinary' codes, or pass codes.view\('uint8'\) \^ 128",
     ),
     "integers": (np.full((3, 8), 2), {}, "bits must be 0 or 1, got 2"),
     "no rows": (np.zeros((0, 8), np.uint8), {}, "empty"),
@@ -254,8 +254,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "tables": (np.zeros((3, 8), np.uint8), {"n_tables": 2}, "for the multi kind"),
     "ids": (np.zeros((3, 8), np.uint8), {"ids": [1, 2]}, "codes has 3 rows but there are 2 ids"),
     "ids twice": (np.zeros((3, 8), np.uint8), {"ids": [1, 2, 1]}, "1 is there twice"),
-    "a name": (np.zeros((3, 8), np.uint8), {"hasher": "itq"}, "a Hasher that has learnt"),
-    "not fitted": (np.zeros((3, 8), np.uint8), {"hasher": ITQ(64)}, "a Hasher that has learnt"),
+    "a name": (np.zeros((3, 8), np.uint8), {"hasher": "itq"}, "the fitted Hasher that made"),
+    "not fitted": (np.zeros((3, 8), np.uint8), {"hasher": ITQ(64)}, "the fitted Hasher that made"),
     "objects": ([[None]], {}, "got object"),
 }
 
@@ -288,7 +288,7 @@ def test_what_an_index_of_codes_cannot() -> None:
         "probes is 2, but buckets": lambda: index.search(asked, probes=2),
         "keeps no vectors": lambda: index.get([1]),
         "keeps no vectors, so": lambda: index.tune(asked),
-        "was made of codes, and knows no hasher": lambda: index.hasher,
+        "was made from codes and has no hasher": lambda: index.hasher,
         "Q are 7 bytes wide, expected 8": lambda: index.search(np.zeros((1, 7), np.uint8)),
         "Q have 63 bits, expected 64": lambda: index.search(there[:1, :63]),
         "X are 9 bytes wide": lambda: index.add(np.zeros((1, 9), np.uint8)),
@@ -326,7 +326,7 @@ def test_hamming_is_the_metric_of_bits_alone() -> None:
     content["metric"] = "hamming"
     from densehash.index.state import state_from
 
-    with pytest.raises(FileError, match="the metric hamming is of bits"):
+    with pytest.raises(FileError, match="the metric hamming is for bits"):
         state_from(content)
 
 

@@ -296,9 +296,9 @@ def test_the_first_rows_decide_what_columns_there_are(tmp_path: Path) -> None:
 def test_an_index_that_is_empty_again_is_open_again() -> None:
     index = Index.create(D)
     index.add(X[:3], ids=["a", "b", "c"])
-    with pytest.raises(InputError, match="ids are of type int64, those of the index string"):
+    with pytest.raises(InputError, match="ids must be of type string, as in the index, got int64"):
         index.add(X[:1], ids=[7])
-    with pytest.raises(InputError, match="ids are strings here"):
+    with pytest.raises(InputError, match="ids of this index are strings"):
         index.add(X[:1])
     with pytest.raises(InputError, match="5 features, the index 6"):
         index.add(X[:1, :5], ids=["d"])
@@ -322,7 +322,7 @@ def test_another_process_decides_first(tmp_path: Path) -> None:
         others = [Index.open(tmp_path / "a.dh") for _ in changes]
         one.add(X[:3], ids=["a", "b", "c"])
         for other, change in zip(others, changes, strict=True):
-            with pytest.raises(InputError, match="ids are"):
+            with pytest.raises(InputError, match="ids (of this index are|must be)"):
                 change(other)
             assert other.ids.tolist() == ["a", "b", "c"]
         others[0].add(X[3:30], ids=[f"r{at}" for at in range(27)])  # learns
@@ -380,9 +380,9 @@ def test_a_folder_that_is_something_else_stays(tmp_path: Path) -> None:
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "tables": (lambda c: c.update(kind="multi", kind_settings={"n_tables": None}), "is flat"),
-    "without vectors": (lambda c: c.update(vectors=None), "keeps vectors"),
-    "with bits": (lambda c: c.update(n_bits=8), "no bits"),
-    "for bits": (lambda c: c.update(metric="hamming"), "metric hamming is of bits"),
+    "without vectors": (lambda c: c.update(vectors=None), "flat, with vectors and 0 bits"),
+    "with bits": (lambda c: c.update(n_bits=8), "flat, with vectors and 0 bits"),
+    "for bits": (lambda c: c.update(metric="hamming"), "metric hamming is for bits"),
     "no plan": (lambda c: c.update(sketch_settings={}), "a plan has"),
     "more in it": (lambda c: c["sketch_settings"].update(more=1), "a plan has"),
     "at one row": (lambda c: c["sketch_settings"].update(learn_at=1), "learn_at"),

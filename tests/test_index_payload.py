@@ -376,7 +376,7 @@ def test_an_index_that_was_replaced_meanwhile_gets_no_other_columns(
     index = build("flat", rows(4), payload=[{"a": 1}] * 4, path=tmp_path / "a")
     build("flat", rows(4), payload=others, path=tmp_path / "a")
     change = index.add if adds else partial(index.update, [1])
-    with pytest.raises(InputError, match="has other columns since others have changed it"):
+    with pytest.raises(InputError, match="another process has changed the columns"):
         change(rows(1), payload=[{"a": 2}])
     now = Index.open(tmp_path / "a")
     now.verify()
@@ -398,7 +398,7 @@ struct = pa.struct([("a", pa.int64())])
 WRONG: dict[str, tuple[Any, str]] = {
     "rows": (table(ROWS[1:]), "X has 60 rows but the payload has 59"),
     "struct": (pa.table({"s": pa.array([{"a": 1}] * N, struct)}), "'s' .* struct<a: int64>"),
-    "nested": ([{"s": [["a"]]}] * N, "column 's' of the payload is list<.*not kept: a payload has"),
+    "nested": ([{"s": [["a"]]}] * N, "'s' of the payload is list<.*cannot be kept: a payload has"),
     "numbers": ([{"s": [1, 2]}] * N, "column 's' of the payload is list<"),
     "map": (pa.table({"m": pa.array([[(1, 2)]] * N, pa.map_(pa.int8(), pa.int8()))}), "'m'.*map<"),
     "time": ([{"t": dt.time(3)}] * N, "column 't' of the payload is time64"),
@@ -484,7 +484,7 @@ def test_an_index_without_a_payload_says_so() -> None:
 def test_what_python_cannot_hold_is_an_error_of_ours() -> None:
     far = pa.table({"t": pa.array([2**60] * 4, pa.timestamp("s"))})
     hits = Index.build(np.eye(4), n_bits=8, payload=far).search(np.eye(4)[:1], 1)
-    with pytest.raises(InputError, match="take hits.to_arrow"):
+    with pytest.raises(InputError, match="use hits.to_arrow"):
         hits.to_dicts()
     assert hits.to_arrow()["t"].cast(pa.int64()).to_pylist() == [2**60]
 

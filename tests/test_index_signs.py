@@ -589,7 +589,7 @@ def test_bad_input(kind: str) -> None:
     bare = build(kind, X, keep_vectors=False)
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: Index.build(X, sketch="sign"), "sketch must be 'auto' or 'codes' or 'signs'"),  # type: ignore[arg-type]
-        (lambda: Index.build(X, sketch="signs", kind="multi"), "kinds flat and grouped, kind='mul"),
+        (lambda: Index.build(X, sketch="signs", kind="multi"), "kinds flat and grouped; for"),
         (lambda: Index.build(X, sketch="signs", kind="cloudy"), "kind must be"),  # type: ignore[arg-type]
         (lambda: Index.build(X, sketch="signs", hasher="itq"), "takes no hasher"),
         (lambda: Index.build(X, sketch="signs", n_tables=2), "n_tables is for the multi kind"),
@@ -605,8 +605,8 @@ def test_bad_input(kind: str) -> None:
         (lambda: index.search(X, recall=0), "recall must be"),
         (lambda: index.search(X, recall=1.01), "recall must be at most 1"),
         (lambda: index.search(X, recall=np.nan), "recall must be"),
-        (lambda: Index.build(X, sketch="codes").search(X, recall=0.9), "recall is for sketches of"),
-        (lambda: index.search(X, metric="ip", candidates=9), "candidates and probes go by 'l2'"),
+        (lambda: Index.build(X, sketch="codes").search(X, recall=0.9), "recall is for an index"),
+        (lambda: index.search(X, metric="ip", candidates=9), "candidates and probes work by 'l2'"),
         (
             lambda: index.search(X, metric="ip", rerank=None),
             "rerank must be 'exact' with metric='ip'",

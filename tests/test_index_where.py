@@ -244,8 +244,8 @@ for _ in range(60):
     DEEP = {"$and": [DEEP]}
 
 WRONG: list[tuple[Any, str]] = [
-    ({"name": 1}, "no column 'name'; there are lang \\(string\\), text \\(string\\), year"),
-    ("name = 1", "no column 'name'; there are lang"),
+    ({"name": 1}, "no column 'name'; the columns are lang \\(string\\), text \\(string\\), year"),
+    ("name = 1", "no column 'name'; the columns are lang"),
     ({"year": "en"}, "column 'year' is int64, got 'en'"),
     ("year = 'en'", "column 'year' is int64, got 'en'"),
     ({"year": True}, "column 'year' is int64, got True"),
@@ -261,12 +261,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"time": UTC}, "column 'time' is timestamp\\[us\\], got datetime"),
     ({"zoned": DAY}, "column 'zoned' is timestamp\\[ms, UTC\\], got datetime"),
     ({"zoned": "2020-01-01"}, "column 'zoned' is timestamp\\[ms, UTC\\], got"),
-    ({"lang": None}, "compared with None: take {'\\$exists': False}, or is null"),
+    ({"lang": None}, "compared with None: use {'\\$exists': False}, or in words is null"),
     ({"lang": {"$in": ["en", None]}}, "compared with None"),
     ({"good": {"$gt": False}}, "column 'good' is bool, which has no order"),
     ({"tags": {"$lt": "x"}}, "column 'tags' is list of strings, which has no order"),
-    ({"year": {"$above": 3}}, "'\\$above' is no operator of column 'year'; there are \\$eq"),
-    ({"year": {"gte": 3}}, "'gte' is no operator of column 'year'"),
+    ({"year": {"$above": 3}}, "'\\$above' of column 'year' is not an operator; these are \\$eq"),
+    ({"year": {"gte": 3}}, "'gte' of column 'year' is not an operator"),
     ({"year": {}}, "expected operators of column 'year', got {}"),
     ({"year": {"$in": 3}}, "\\$in of column 'year' takes a list, got 3"),
     ({"year": {"$exists": 1}}, "\\$exists takes True or False, got 1"),
@@ -275,11 +275,11 @@ WRONG: list[tuple[Any, str]] = [
     ({"$or": {"year": 3}}, "\\$or takes a list of filters"),
     (
         {"$nor": [{"year": 3}]},
-        "'\\$nor' is no operator; of filters there are \\$and, ",
+        "'\\$nor' is not an operator that joins filters; these are \\$and, ",
     ),
     ({"$not": 3}, "expected a dict of columns and values, got 3"),
     ({3: 3}, "columns have names, got 3"),
-    (DEEP, "more than 50 dicts inside of each other"),
+    (DEEP, "more than 50 levels of dicts"),
     ("", "expected a column, found the end at position 0 of ''"),
     ("year", "expected =, .*, found the end at position 4"),
     ("year >", "expected a value .*, found the end at position 6"),
@@ -295,12 +295,12 @@ WRONG: list[tuple[Any, str]] = [
     ("year is 3", "expected 'null', found '3' at position 8"),
     ("year = null", "expected a value .*, found 'null' at position 7"),
     ("year == 3", "expected a value .*, found '=' at position 6"),
-    ("year = 3x", "what it cannot read, found '3x' at position 7"),
-    ("lang = 'en", 'what it cannot read, found "\'en" at position 7'),
+    ("year = 3x", "it cannot be read, found '3x' at position 7"),
+    ("lang = 'en", 'it cannot be read, found "\'en" at position 7'),
     ("3 = year", "expected a column, found '3' at position 0"),
-    ("year ~ 3", "what it cannot read, found '~ 3' at position 5"),
-    ("(" * 99 + "year = 3" + ")" * 99, "nested deeper than 50 times"),
-    ("not " * 99 + "year = 3", "nested deeper than 50 times"),
+    ("year ~ 3", "it cannot be read, found '~ 3' at position 5"),
+    ("(" * 99 + "year = 3" + ")" * 99, "nested deeper than 50 levels"),
+    ("not " * 99 + "year = 3", "nested deeper than 50 levels"),
 ]
 
 

@@ -394,7 +394,7 @@ def test_bad_searches(path: Path) -> None:
         ({"Q": X[:1, :3]}, "Q has 3 features"),
         ({"Q": X[:1] * np.nan}, "Q must be finite"),
         ({"k": 0}, "k must be at least 1"),
-        ({"filter": np.ones(44, bool)}, "filter must be ids, a function of them, or"),
+        ({"filter": np.ones(44, bool)}, "filter must be ids, a function of ids, or"),
         ({"filter": ["a"]}, "filter has ids of type string"),
         ({"filter": lambda found: found}, "filter must return booleans"),
         ({"probes": 3}, "probes are for"),
@@ -462,7 +462,7 @@ def test_ids_that_are_there_already(path: Path) -> None:
     before = index.shards
     with pytest.raises(InputError, match=f"id {ids[3]!r} is in {before[0]} already"):
         index.add_shard(X[:2], ids=["new", ids[3]])
-    with pytest.raises(InputError, match="ids are strings here"):
+    with pytest.raises(InputError, match="ids of this index are strings"):
         index.add_shard(X[:2])
     with pytest.raises(InputError, match="ids are of type int64, expected string"):
         index.add_shard(X[:2], ids=[1, 2])
@@ -738,7 +738,7 @@ def test_a_task_that_is_run_again_does_no_harm(path: Path) -> None:
     assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
     check(index, one_index(index, X, ids), X[:3], 4)
     gone = home._replace(folder=path / "gone")
-    with pytest.raises(FileError, match="shards lie on storage that all workers share"):
+    with pytest.raises(FileError, match="shards must be on storage that all workers share"):
         _written(gone, state, name, part, X[:10], check_ids(ids[:10]))
 
 

@@ -359,7 +359,7 @@ def test_another_decoder_is_no_shard(path: Path) -> None:
 def test_bad_requests(path: Path) -> None:
     X = rows(44)
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"kind": "multi", "sketch": "signs"}, "goes with the kinds flat and grouped"),
+        ({"kind": "multi", "sketch": "signs"}, "works with the kinds flat and grouped"),
         ({"hasher": "lsh", "sketch": "signs"}, "takes no hasher"),
         ({"sketch": "x"}, "sketch must be"),
     ]
@@ -373,7 +373,7 @@ def test_bad_requests(path: Path) -> None:
         ({"recall": 2.0}, "recall must be"),
         ({"radius": np.nan}, "radius must be a number"),
         ({"exclude_self": [1, 2]}, "exclude_self has 2 ids but there are 1 queries"),
-        ({"exclude_self": ["a"]}, "exclude_self are of type string"),
+        ({"exclude_self": ["a"]}, "exclude_self must be of type int64"),
     ]
     for asked, message in bad:
         with pytest.raises(InputError, match=message):
@@ -390,7 +390,7 @@ def test_codes_take_a_radius_too(path: Path) -> None:
         check(index, whole, Q, 5, rerank=rerank, exclude_self=True)
         check(index, whole, Q, 5, rerank=rerank, exclude_self=ids[:9], radius=6)
         check(index, whole, Q, None, rerank=rerank, radius=6, exclude_self=True)
-    with pytest.raises(InputError, match="recall is for sketches of signs"):
+    with pytest.raises(InputError, match="recall is for an index of signs"):
         index.search(Q, recall=0.9)
 
 
@@ -415,7 +415,7 @@ def test_workers(path: Path) -> None:
         check(index, whole, X[:9], None, radius=7.0, exclude_self=True)
         built, *_ = build(path.with_name("b"), chunks=(150, 150))
         assert built.recall is not None
-        with pytest.raises(InputError, match="of codes are not for the workers of a cluster"):
+        with pytest.raises(InputError, match="do not work on the workers of a cluster"):
             codes.search(X[:9], radius=7.0)
 
 

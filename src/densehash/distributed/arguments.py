@@ -1,4 +1,4 @@
-"""What a search of shards was told, checked, before any worker is asked."""
+"""The arguments of a search of shards, checked before any worker begins."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ __all__ = ["Told", "check_search"]
 
 
 class Told(NamedTuple):
-    """What a search was told.
+    """The arguments of a search, checked.
 
     Attributes
     ----------
-    search : for the workers, but for the number of candidates, which the rows of all shards decide
+    search : what workers get; the number of candidates is still missing, because it depends on the
+        rows of all shards
     question : the queries
-    candidates : how many are re-ranked; None suits them to the rows
-    own : ids of the queries, none of which is its own neighbour; True leaves out the first row that
-        equals the query; False leaves out nothing
-    ranges : whether all rows within the radius are found, instead of the k nearest
-    one_by_one : whether shards are searched one by one: of codes, the best candidates of all shards
-        are chosen before they are re-ranked
+    candidates : how many candidates are re-ranked; None: as many as suit the number of rows
+    own : ids of the queries, so that no query is its own neighbour; True leaves out the first row
+        that equals the query; False leaves out nothing
+    ranges : whether to find all rows within the radius, instead of the k nearest
+    one_by_one : whether each shard is searched by itself. This is so with codes, where the best
+        candidates of all shards are chosen before they are re-ranked.
     is_one : whether the query was one vector
-    none : what is found where there are no rows
+    none : what a search without rows returns
     """
 
     search: Search
@@ -58,7 +59,7 @@ class Told(NamedTuple):
     none: Hits | Ranges
 
     def search_of(self, whole: State) -> Search:
-        """The same for shards that have so many rows."""
+        """What workers get, with the number of candidates for all rows."""
         k, rerank = self.search.k, self.search.rerank
         return self.search._replace(n_candidates=n_candidates(self.candidates, k, rerank, whole))
 
@@ -97,7 +98,7 @@ def check_search(
     one_by_one = state.sketch.counts and limit is None and own is False
     if state.sketch.counts and not one_by_one and n_workers() > 1:
         raise InputError(
-            "radius and exclude_self of codes are not for the workers of a cluster: search "
+            "with codes, radius and exclude_self do not work on the workers of a cluster: search "
             "without a Client, or build the index with sketch='signs'"
         )
     ranges = limit is not None and k is None
@@ -120,14 +121,14 @@ def _check_filter(state: State, chosen: AnyFilter | None) -> AnyFilter | None:
     if chosen is None or callable(chosen):
         return chosen
     if is_of_columns(chosen):
-        check_of_columns(chosen, state.payload)  # before workers are asked
+        check_of_columns(chosen, state.payload)  # before workers begin
         return chosen
     listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
     array = as_array(listed, "filter")
     if array.dtype.kind == "b":
         raise InputError(
-            "filter must be ids, a function of them, or what columns must be, where rows are "
-            "in shards: they have no order that booleans could follow"
+            "filter must be ids, a function of ids, or a filter by columns: rows in shards have no "
+            "order that booleans could follow"
         )
     if array.size == 0:
         return array

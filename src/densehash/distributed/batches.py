@@ -1,4 +1,4 @@
-"""Queries in batches that fit into memory, of shards that may change meanwhile, or be gone."""
+"""Searches shards with queries in batches that fit into memory; shards may change meanwhile."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from densehash.index.state import State
 
 __all__ = ["Stale", "found_together", "hits_in"]
 
-# Of a batch of queries: bytes that go to every worker, and bytes that a worker makes of it.
+# For a batch of queries: bytes that go to every worker, and bytes that a worker computes from it.
 _MOST_SENT = 1 << 23
 _MOST_HELD = 1 << 28
 _CANDIDATE_BYTES = 24
 _SCORE_BYTES = 4
 
 
-class Stale(Exception):  # noqa: N818  no error: the search begins anew
-    """Shards are not what they were taken for.
+class Stale(Exception):  # noqa: N818  not an error: the search begins again
+    """Shards have changed since they were last seen.
 
     Attributes
     ----------
-    looks : how they are, by name
+    looks : how they are now, by name
     """
 
     def __init__(self, looks: Mapping[str, Look]) -> None:
@@ -51,11 +51,11 @@ def hits_in(
 
     Parameters
     ----------
-    search : what is asked for
+    search : what to find
     state : what the shards have in common
     question : the queries
-    rows : how many rows each shard has, as far as we know, by name
-    marks : of the states of shards that were seen before
+    rows : how many rows each shard had when it was last seen, by name
+    marks : marks of the states of shards that were seen before
 
     Raises
     ------
@@ -97,7 +97,7 @@ def found_together(
     ----------
     search, state, question, rows : as in :func:`hits_in`
     own : as in :func:`densehash.distributed.by_worker.nearest_together`
-    ranges : whether all rows within the radius are found, instead of the k nearest of them
+    ranges : whether to find all rows within the radius, instead of the k nearest of them
 
     Raises
     ------

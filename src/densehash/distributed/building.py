@@ -35,12 +35,13 @@ from densehash.rows.dask import Part, compute
 
 __all__ = ["copy_shard", "most_groups", "write_shards"]
 
-# Of signs, rows of a group in each shard, about: a search reads 32 entries at a time, two of a row.
+# With signs, about how many rows of a group each shard has: a search reads 32 entries at a time,
+# and a row may have two.
 _ROWS_A_GROUP = 16
 
 
 def most_groups(chunks: Chunks) -> int:
-    """Groups that shards of some chunks may share, so that each has rows enough of a group."""
+    """The most groups that shards of some chunks may share: each needs enough rows of a group."""
     return chunks.n_rows // len(chunks.filled) // _ROWS_A_GROUP
 
 
@@ -54,7 +55,7 @@ def write_shards(
     old: list[Seen],
     verbose: int,
 ) -> list[Seen]:
-    """Write a shard of each chunk that has rows, on the workers.
+    """Write a shard for each chunk that has rows, on the workers.
 
     Parameters
     ----------
@@ -62,15 +63,15 @@ def write_shards(
     state : what they have in common
     chunks, ids, payload : the rows
     old : other shards of the index, whose ids must differ from these
-    verbose : 1 shows Dask's bar
+    verbose : 1 shows the progress bar of Dask
 
     Returns
     -------
-    What was written. Nothing counts before a manifest names it.
+    The shards that were written. They do not count before a manifest names them.
 
     Raises
     ------
-    InputError : if rows or ids are not what they should be
+    InputError : if rows or ids are wrong
     FileError : if a shard cannot be written
     """
     _check_none_lost(old)
@@ -87,7 +88,7 @@ def write_shards(
 
 
 def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
-    """Make a shard of an index that is saved elsewhere; it stays as it is.
+    """Make a shard from a copy of a saved index.
 
     Parameters
     ----------
@@ -107,9 +108,9 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 def _written(
     home: Home, state: State, name: str, part: Part, values: Any, ids: Any, payload: Any = None
 ) -> Seen:
-    if not _is_there(home, name):  # or an earlier try has written it
+    if not _is_there(home, name):  # otherwise an earlier try has written it
         rows = part.check(values)
-        # Looked at here, where the number of the first bad row is known.
+        # Checked here, where the number of a bad row is known.
         Rows(rows, name=part.name, first=part.start).reduced(_nothing, _first, 1, threads=1)
         with _saying_where(part):
             names = as_ids(ids)
@@ -126,7 +127,7 @@ def _copied(home: Home, name: str, source: Path) -> Seen:
     if not _is_there(home, name):
         index = Index.open(source)
         check_same(source, marks_of(index_state(index)), home.marks)
-        index.verify()  # damage is found, not written anew
+        index.verify()  # damage must be found, not copied
         place_shard(home, name, index)
     return _must_see(home, name)
 
@@ -166,7 +167,7 @@ def _first(one: None, _: None) -> None:
 
 @contextmanager
 def _waited_for() -> Iterator[None]:
-    """Let Dask's threads end before a ``with`` block does: after an error, none writes on."""
+    """Wait for the threads of Dask at the end of a ``with`` block: after an error, none writes."""
     with ThreadPoolExecutor(check_threads(None)) as pool, dask.config.set(pool=pool):
         try:
             yield
@@ -178,8 +179,8 @@ def _check_none_lost(old: list[Seen]) -> None:
     lost = [one.name for one in old if one.lost is not None]
     if lost:
         raise FileError(
-            f"{', '.join(lost)} cannot be read, so its ids are not known: replace it first, or "
-            "remove it"
+            f"{', '.join(lost)} cannot be read, so its ids are not known: replace or remove it "
+            "first"
         )
 
 

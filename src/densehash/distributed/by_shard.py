@@ -1,9 +1,9 @@
-"""A batch of queries, asked of each shard by itself: how codes are searched.
+"""Searches each shard by itself with a batch of queries: this is how codes are searched.
 
-Each shard looks for its best n candidates. These are merged to find the last candidate that counts,
-by (Hamming distance, id), over all shards; then each shard re-ranks those of its own that come up
-to it, and the k nearest of all are merged. So as many rows are re-ranked as one index would, and
-they are the same. All of it is one graph of tasks, which Dask runs on the workers.
+Each shard finds its best n candidates. They are merged to find the n-th candidate of all shards, by
+(Hamming distance, id). Then each shard re-ranks its candidates up to this one, and the k nearest of
+all shards are merged. So the same rows are re-ranked as in one index, and no more. All this is one
+graph of tasks, which Dask runs on the workers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FAN_IN = 8  # answers that are merged at a time
 
 
 class Answer(NamedTuple):
-    """What a batch of queries comes to.
+    """The answer to a batch of queries.
 
     Attributes
     ----------
     nearest : the k nearest
-    n_found : (q,), how many candidates there were, up to n
-    looks : how shards were when their candidates were found, and when these were re-ranked
+    n_found : (q,), how many candidates there were, at most n
+    looks : the state of shards when their candidates were found, and when these were re-ranked
     """
 
     nearest: Ranked
@@ -64,14 +64,14 @@ class _Part(NamedTuple):
 
 def answer_of(search: Search, asked: Asked, names: Sequence[str]) -> Answer:
     """The neighbours of a batch of queries in some shards, at least one."""
-    # One object each in the graph: they go to each worker once, not once with each shard.
+    # Each is one object in the graph, so that it goes to each worker once, not with each shard.
     told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
     workers = workers_for(len(names))
     looked, parts = [], []
     for name, worker in zip(names, workers, strict=True):
         with at_worker(worker):
             looked.append(_task(_looked_up, told, queries, name))
-            parts.append(_task(_part_of, looked[-1]))  # without what the shard alone must know
+            parts.append(_task(_part_of, looked[-1]))  # without what only the shard needs
     candidates = _merged(parts, search.n_candidates)
     if search.rerank is None:
         whole = compute(candidates)
@@ -114,7 +114,7 @@ def _reranked(search: Search, asked: Asked, looked: _Looked, last: Ranked) -> _P
         return _Part(nothing, [look])
     try:
         mark, state, *_ = open_shard(search.home, look.name)
-        if mark != look.mark:  # its rows lie elsewhere now
+        if mark != look.mark:  # the shard has changed: positions are no longer valid
             return _Part(nothing, [look._replace(mark=mark)])
         positions = np.where(up_to(looked.nearest, last), looked.found.positions, -1)
         candidates = looked.found._replace(positions=positions)
@@ -145,7 +145,7 @@ def _joined(parts: list[_Part], n: int) -> _Part:
 
 
 def _last_of(candidates: _Part, n: int) -> Ranked:
-    """The n-th of each query, (q, 1); none where there are fewer, and all count."""
+    """The n-th candidate of each query, (q, 1); missing if there are fewer, and all count."""
     whole = candidates.nearest
     if whole.ids.shape[1] >= n:
         return Ranked(whole.distances[:, n - 1 :], whole.ids[:, n - 1 :], whole.there[:, n - 1 :])
@@ -169,7 +169,7 @@ def _task(function: Callable[..., Any], *arguments: Any) -> Delayed:
 
 
 def _merged(parts: list[Delayed], n: int) -> Delayed:
-    """The first n of all parts, merged in a tree, neighbours first."""
+    """The first n of all parts, merged in a tree that begins with neighbouring parts."""
     while True:
         parts = [
             _task(_joined, parts[at : at + _FAN_IN], n) for at in range(0, len(parts), _FAN_IN)

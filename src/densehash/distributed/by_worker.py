@@ -1,9 +1,9 @@
-"""A batch of queries, asked of all shards of a worker together: how signs are searched.
+"""Searches all shards of a worker together with a batch of queries: this is how signs are searched.
 
-All shards that a process reads are segments of one index there: one call searches them, so that the
-nearest rows of one shard bound what is looked at in the others. A search is one task for each
-worker, or none but this process where there is no cluster; their answers are put in order by
-(distance, id) where all of them meet.
+In a process, all its shards are segments of one index. One call searches them, so that the nearest
+rows of one shard limit how far the search looks in the others. A search is one task for each
+worker; without a cluster, this process does it. This process then orders all answers by
+(distance, id).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _Finds = Callable[[State, Question, Request, Search], Any]
 
 
 class Flat(NamedTuple):
-    """Rows that queries have found, in any number.
+    """Rows that queries have found, any number for each query.
 
     Attributes
     ----------
-    queries : intp (m,), their numbers
+    queries : intp (m,), numbers of the queries
     ids : int64 or bytes (m,), as they are kept
     distances : (m,)
-    equal : bool (m,), whether the row equals the query, where that was asked
+    equal : bool (m,), whether the row equals the query, if ``search.equal`` says so
     """
 
     queries: NDArray[np.intp]
@@ -60,11 +60,11 @@ def nearest_together(
 
     Parameters
     ----------
-    search : what is asked for
+    search : what to find
     asked : the queries
-    names : of the shards
-    own : ids of the queries, none of which is its own neighbour; True leaves out the first row that
-        equals the query; False leaves out nothing
+    names : names of the shards
+    own : ids of the queries, so that no query is its own neighbour; True leaves out the first row
+        that equals the query; False leaves out nothing
     """
     wide = search
     if own is not False:  # one more, for the query itself
@@ -84,7 +84,7 @@ def nearest_together(
 def within_together(
     search: Search, asked: Asked, names: Sequence[str], own: NDArray[Any] | bool
 ) -> tuple[Flat, list[Look]]:
-    """All rows within the radius of a batch of queries, by query, distance and id.
+    """All rows within the radius of a batch of queries, ordered by query, distance and id.
 
     The parameters are those of :func:`nearest_together`.
     """
@@ -104,13 +104,13 @@ def within_together(
 def _asked_of_all(
     find: _Finds, search: Search, asked: Asked, names: Sequence[str]
 ) -> tuple[list[Any], list[Look]]:
-    """What each process finds in its shards, and how these were."""
+    """What each process finds in its shards, and the state of these shards."""
     client = current_client()
     if client is None:
         answers = [_answer(find, search, asked, names, check_threads(None))]
     else:
         threads, tasks = client.nthreads(), []
-        # One object each in the graph: they go to each worker once.
+        # Each is one object in the graph, so that it goes to each worker once.
         told, queries = (delayed(one, pure=False, traverse=False) for one in (search, asked))
         for worker, some in shards_of_workers(names).items():
             with at_worker(worker):
@@ -145,7 +145,7 @@ def _answer(
 
 
 def _nothing(find: _Finds, search: Search, asked: Asked) -> Ranked | Flat:
-    """What is found where there are no rows."""
+    """What a search without rows finds."""
     dtype = search.distance_type if search.rerank is None else np.float32
     ids, no, none = no_ids(search.home.marks.get("type of ids", "int64")), np.empty, np.bool_
     if find is _within_here:
@@ -176,7 +176,7 @@ def _within_here(state: State, question: Question, request: Request, search: Sea
 def _equal_to(
     state: State, question: Question, ids: NDArray[Any], queries: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """Whether rows of some ids, which are there, equal the queries of some numbers, (m,) each."""
+    """Whether rows equal queries, (m,) each; all ids must be in the index."""
     equal = np.zeros(len(ids), np.bool_)
     where, ranks = locate(state, ids)
     for number, segment in enumerate(state.segments):

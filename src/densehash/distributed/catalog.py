@@ -1,4 +1,4 @@
-"""The manifest over all shards: which there are, and what they have in common."""
+"""The manifest of all shards: which shards there are, and what they have in common."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Catalog", "Whole", "catalog_of", "clear_unfinished", "content_with",
 
 
 class Catalog(NamedTuple):
-    """All that an index in shards is at one moment.
+    """An index in shards at one moment.
 
     Attributes
     ----------
-    home : where the shards are, and what tells that they are ours
-    state : what they have in common: an index of no rows
+    home : where the shards are, and marks that they must have
+    state : what they have in common: an empty index
     rows : how many rows each shard had when it was written, by name
     """
 
@@ -44,23 +44,23 @@ class Whole(State):
 
     @classmethod
     def of(cls, state: State, n_rows: int) -> Whole:
-        """A state of so many rows."""
+        """A state with this number of rows."""
         return cls(**{one.name: getattr(state, one.name) for one in fields(State)}, n_rows=n_rows)
 
     @property
     def n_live(self) -> int:
-        """Rows of all shards."""
+        """How many rows all shards have."""
         return self.n_rows
 
 
 def content_with(common: Mapping[str, Any], shards: Iterable[Seen]) -> dict[str, Any]:
-    """What the manifest holds.
+    """The content of the manifest.
 
     Parameters
     ----------
-    common : what :func:`densehash.index.state.content_of` says of an index of no rows, or what a
-        manifest has held: arrays that are files already are not written again
-    shards : all there are
+    common : what :func:`densehash.index.state.content_of` returns for an empty index, or the old
+        content of the manifest, so that its arrays are not written again
+    shards : all shards
 
     Examples
     --------
@@ -75,7 +75,7 @@ def content_with(common: Mapping[str, Any], shards: Iterable[Seen]) -> dict[str,
 
 
 def catalog_of(folder: Path, content: Mapping[str, Any]) -> Catalog:
-    """What a manifest says; what does not fit together is an error."""
+    """The catalog in a manifest; an error if its parts do not fit together."""
     try:
         state = state_from({**content, "segments": []})
         rows: dict[str, int] = {}
@@ -92,12 +92,12 @@ def catalog_of(folder: Path, content: Mapping[str, Any]) -> Catalog:
 def sweep(folder: Path, change: Change) -> None:
     """Remove shards that the manifest does not name, and unfinished ones.
 
-    Never on a guess: neither where the manifest cannot be read, nor where others may be writing
-    shards of their own because somebody has removed the lock file.
+    Nothing is removed if the manifest cannot be read, or if somebody has removed the lock file, so
+    that others may be writing shards at the same time.
 
     Parameters
     ----------
-    folder : of the shards
+    folder : the folder of the shards
     change : the right to write to it
 
     Examples
@@ -122,7 +122,7 @@ def _sweep(folder: Path) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what the first build in a folder has left, if it was killed: it has no manifest.
+    """Remove what a killed first build has left in a folder, which has no manifest.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def clear_unfinished(folder: Path) -> None:
     """
     if _is_left(folder):
         with lock(folder, TIMEOUT), disk.writing(folder):
-            if _is_left(folder):  # or somebody was faster
+            if _is_left(folder):  # otherwise another process was faster
                 _sweep(folder)
 
 

@@ -30,7 +30,7 @@ __all__ = ["Chunks", "IdChunks", "PayloadChunks", "as_ids", "as_payload"]
 
 
 class Chunks:
-    """Rows of a Dask collection by its chunks; of an array, or a Source, by its own.
+    """Rows in the chunks of a Dask collection; or of an array or a Source, which may have chunks.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class Chunks:
 
     Attributes
     ----------
-    lengths : of all chunks
-    filled : the chunks that have rows, as delayed values, and what they should be
-    is_dask : whether workers read them; others are read here
+    lengths : lengths of all chunks
+    filled : the chunks that have rows, as delayed values, and what they must be
+    is_dask : whether workers read the rows; if not, this process does
 
     Examples
     --------
@@ -77,12 +77,12 @@ class Chunks:
 
     @property
     def n_rows(self) -> int:
-        """Rows of all chunks."""
+        """How many rows all chunks have."""
         return sum(self.lengths)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
+        """The type of the numbers."""
         found: np.dtype[Any] = self._whole.dtype
         return found
 
@@ -101,7 +101,7 @@ class Chunks:
         )
 
     def at_home(self) -> AbstractContextManager[Any]:
-        """Where tasks run that read chunks: on the workers, or here, where the rows are."""
+        """Makes tasks that read chunks run where the rows are: on the workers, or here."""
         return nullcontext() if self.is_dask else dask.config.set(scheduler="threads")
 
 
@@ -110,9 +110,9 @@ class IdChunks:
 
     Parameters
     ----------
-    ids : a dask array, or column, with the chunks of the rows; an array (n,); or None, which
-        numbers the rows
-    chunks : of the rows
+    ids : a dask array, or column, with the chunks of the rows; an array (n,); or None: rows are
+        numbered
+    chunks : chunks of the rows
     first : the first number
 
     Attributes
@@ -132,10 +132,10 @@ class IdChunks:
         self.id_type: IdType
         if ids is None:
             if first > np.iinfo(np.int64).max - chunks.n_rows:
-                raise InputError("there is no number left for a new id: bring ids")
+                raise InputError("there is no number left for a new id: give ids")
             self.id_type = "int64"
             limits = itertools.pairwise(first + start for start in starts)
-            self._parts = [range(*pair) for pair in limits]  # made into arrays by the workers
+            self._parts = [range(*pair) for pair in limits]  # workers turn them into arrays
         elif is_dask(ids):
             if ids.ndim != 1:
                 raise InputError(f"ids must have one dimension, got shape {ids.shape}")
@@ -149,7 +149,7 @@ class IdChunks:
             self._parts = [names[start:stop] for start, stop in itertools.pairwise(starts)]
 
     def of(self, number: int) -> Any:
-        """The ids of the chunk of a number: what :func:`as_ids` takes, or a delayed chunk."""
+        """The ids of a chunk, by its number: what :func:`as_ids` takes, or a delayed chunk."""
         return self._parts[number]
 
 
@@ -158,7 +158,7 @@ def as_ids(values: Any) -> NDArray[Any]:
 
     Parameters
     ----------
-    values : a range, an array, a column, or ids that are kept so already
+    values : a range, an array, a column, or ids as they are kept
 
     Examples
     --------
@@ -177,14 +177,14 @@ class PayloadChunks:
 
     Parameters
     ----------
-    payload : a data frame of Dask with the chunks of the rows; what
-        :func:`densehash.index.given.payload_rows` takes, of all rows; or None
-    chunks : of the rows
-    columns : those of the index that the rows are for; None takes those that come
+    payload : a data frame of Dask with the chunks of the rows; or the payload of all rows, as
+        :func:`densehash.index.given.payload_rows` takes it; or None
+    chunks : chunks of the rows
+    columns : the columns of the index to which the rows belong; None: those of the payload
 
     Attributes
     ----------
-    columns : names and types; None where there is no payload
+    columns : names and types; None if there is no payload
 
     Examples
     --------
@@ -215,7 +215,7 @@ class PayloadChunks:
             self.columns = _common(compute([kinds(part) for part in self._parts]))
 
     def of(self, number: int) -> Any:
-        """The payload of the chunk of a number: what :func:`as_payload` takes, or delayed."""
+        """The payload of a chunk, by its number: what :func:`as_payload` takes, or delayed."""
         return self._parts[number]
 
 
@@ -224,8 +224,8 @@ def as_payload(values: Any, n_rows: int, columns: Columns | None) -> PayloadRows
 
     Parameters
     ----------
-    values : a data frame, rows that are kept so already, or None
-    n_rows : how many it must have
+    values : a data frame, rows as they are kept, or None
+    n_rows : how many rows it must have
     columns : names and types that it must have
 
     Examples
@@ -239,7 +239,7 @@ def as_payload(values: Any, n_rows: int, columns: Columns | None) -> PayloadRows
 
 
 def _common(found: Sequence[Sequence[tuple[str, str | None]]]) -> Columns:
-    """Columns that take the values of all chunks; in some of them there may be nulls only."""
+    """Columns that can hold the values of all chunks; in some chunks there may be only nulls."""
     names = [name for name, _ in found[0]]
     kinds: dict[str, str | None] = dict.fromkeys(names)
     for number, chunk in enumerate(found):
@@ -252,7 +252,7 @@ def _common(found: Sequence[Sequence[tuple[str, str | None]]]) -> Columns:
             known = kinds[name]
             if known is None or kind is None:
                 kinds[name] = known or kind
-            elif known in NUMBERS and kind in NUMBERS:  # pandas has floats where there are nulls
+            elif known in NUMBERS and kind in NUMBERS:  # pandas makes floats if there are nulls
                 kinds[name] = str(np.result_type(known, kind))
             elif known != kind:
                 raise InputError(
@@ -268,7 +268,7 @@ def _common(found: Sequence[Sequence[tuple[str, str | None]]]) -> Columns:
 
 
 class _Reader:
-    """Reads rows that are here; what Dask calls."""
+    """Reads rows of this process; Dask calls it."""
 
     def __init__(self, vectors: NDArray[Any] | Source) -> None:
         self._rows = unmapped(vectors)

@@ -1,7 +1,7 @@
-"""Ids that are in two shards: looked for by ranges of ids, on the workers.
+"""Finds ids that are in two shards: workers compare them in ranges of ids.
 
-Ids rise in every segment, so a worker reads of each file what lies in its range, and all ids are
-read once. Shards whose ids do not overlap, as where rows are numbered, are not read at all.
+Ids rise in every segment, so a worker reads only its range from each file, and all ids are read
+once. Shards whose ids do not overlap are not read at all; if rows are numbered, no shards overlap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANGE_ROWS = 1 << 22  # ids that a worker compares at a time, about
 def double_id(
     home: Home, new: Sequence[Seen], old: Sequence[Seen] = ()
 ) -> tuple[Any, list[str]] | None:
-    """An id that is in two shards, and the names of those that have it; None where all differ.
+    """An id that is in two shards, and the names of these shards; None if all ids differ.
 
     Parameters
     ----------

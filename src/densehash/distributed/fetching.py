@@ -1,4 +1,4 @@
-"""Payloads of rows by their ids, read by the workers that have the shards."""
+"""Payloads of rows by their ids, which workers read from their shards."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class PayloadOfShards(NamedTuple):
 
     Attributes
     ----------
-    home : of the shards
-    names : of those that were searched
-    columns : of the payload
+    home : where the shards are
+    names : names of the shards that were searched
+    columns : columns of the payload
     id_type : "int64" or "string"
 
     Examples
@@ -51,7 +51,7 @@ class PayloadOfShards(NamedTuple):
     id_type: str
 
     def of(self, ids: NDArray[Any], missing: NDArray[np.bool_]) -> pa.Table:
-        """The rows of ids (m,) as users see them; null where one stands for no row."""
+        """The payload of ids (m,) as users see them; nulls for a missing row."""
         try:
             kept = kept_ids(ids, self.id_type)
             return payload_in(self.home, self.names, self.columns, kept, missing)
@@ -69,20 +69,20 @@ def payload_in(
     ids: NDArray[Any],
     missing: NDArray[np.bool_] | None = None,
 ) -> pa.Table:
-    """The payload of rows, in the order of their ids.
+    """The payload of rows, in the order of ``ids``.
 
     Parameters
     ----------
     home : where the shards are
-    names : of the shards
-    columns : of their payload
-    ids : int64 or bytes array (m,), as they are kept; one that is in no shard is an error
-    missing : bool (m,), ids that stand for no row, whose columns are null
+    names : names of the shards
+    columns : columns of their payload
+    ids : int64 or bytes array (m,), as they are kept; an id that is in no shard is an error
+    missing : bool (m,), ids that stand for a missing row; its columns are null
     """
     pa = arrow()
     if missing is None:
         missing = np.zeros(len(ids), np.bool_)
-    wanted, back = np.unique(ids[~missing], return_inverse=True)  # rows are found more than once
+    wanted, back = np.unique(ids[~missing], return_inverse=True)  # several queries find a row
     tasks = []
     for worker, some in shards_of_workers(names).items():
         with at_worker(worker):
@@ -102,8 +102,8 @@ def payload_in(
 def _rows_in(
     home: Home, names: Sequence[str], ids: NDArray[Any]
 ) -> tuple[NDArray[np.intp], pa.Table]:
-    """In each process: which of some ids its shards have, and the payload of these rows."""
-    import_module("pyarrow.fs")  # Dask of 2025 sends tables by it, and does not import it
+    """On a worker: which of some ids its shards have, and the payload of these rows."""
+    import_module("pyarrow.fs")  # Dask of 2025 needs it to send tables, but does not import it
     state = together(home, {name: open_shard(home, name, payload=True) for name in names})
     here = np.flatnonzero(locate(state, ids)[0] >= 0)
     return here, payload_of(state, ids[here])

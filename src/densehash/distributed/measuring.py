@@ -1,4 +1,4 @@
-"""How far searches of shards must look: measured once all of them are written."""
+"""Measures how far searches of shards must look, after all shards are written."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ __all__ = ["measured"]
 def measured(
     home: Home, state: State, shards: Sequence[Seen], random_state: int | RandomState | None
 ) -> State:
-    """What shards have in common, with how far to look.
+    """What shards have in common, with settings that say how far to look.
 
-    Some rows of all shards ask for their neighbours. Workers find the true ones, by comparing every
-    row; this process then tries what finds them, in all shards.
+    Some rows of all shards are used as queries. Workers find their true neighbours, by comparing
+    every row. Then this process tries, in all shards, which settings find them.
 
     Parameters
     ----------
     home : where the shards are
     state : what they have in common
-    shards : all of them, just written
-    random_state : draws the rows that ask
+    shards : all shards, which were just written
+    random_state : draws the rows that are used as queries
     """
     if not state.sketch.estimates:
         return state
     if not state.is_exact:
         why, how = "no vectors are kept", "every estimate is looked at"
-        if state.vector_type is not None:  # what they were is known to the chunks alone
+        if state.vector_type is not None:  # only the chunks have the exact vectors
             why, how = "vectors are kept with scales", "every row is compared"
         return replace(state, reason=f"{state.reason}; {why}, so recall is not measured, and {how}")
     rows = {one.name: one.n_rows for one in shards}
@@ -62,7 +62,7 @@ def measured(
 
 
 def _distances_in(home: Home, name: str, asked: Asked, own: NDArray[Any]) -> NDArray[np.float32]:
-    """On a worker: distances of queries to their nearest rows in a shard, but for their own."""
+    """On a worker: distances of queries to their nearest rows in a shard, without themselves."""
     state = open_shard(home, name).state
     question = asked.of(state)
     metric = cast(MetricName, "l2" if state.metric == "cosine" else state.metric)
@@ -78,14 +78,14 @@ def _distances_in(home: Home, name: str, asked: Asked, own: NDArray[Any]) -> NDA
 
 
 def _least(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The least of all distances, as many as there are neighbours, rising."""
+    """The smallest distances, one for each neighbour, in rising order."""
     return np.sort(np.concatenate(parts, axis=1), axis=1)[:, :USUAL_K]
 
 
 def _rows_at(state: State, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Vectors and ids of rows, none of which was removed; numbers count over all segments, rising.
+    """Vectors and ids of rows, by rising numbers, counted over all segments; no row was removed.
 
-    Signs lie by rank, so a row's number is its position, too.
+    With signs, rows are ordered by rank, so the number of a row is its position, too.
     """
     limits = np.cumsum([0, *(segment.n_rows for segment in state.segments)])
     parts = [numbers[(numbers >= low) & (numbers < high)] - low for low, high in pairwise(limits)]

@@ -1,4 +1,4 @@
-"""What goes to workers, and what they say of the shards that they have searched."""
+"""What goes to workers, and what they report about the shards that they have searched."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Asked", "Look", "Search"]
 
 
 class Search(NamedTuple):
-    """What is asked for.
+    """What workers have to find.
 
     Attributes
     ----------
-    home : of the shards
+    home : where the shards are
     k : how many neighbours
-    n_candidates : how many of all candidates are re-ranked, at least k
+    n_candidates : how many candidates of all shards are re-ranked, at least k
     rerank : "exact", "asymmetric" or None
-    filter : ids, a function, what columns must be, or None
-    everywhere : whether all rows are looked at, whatever the kind
-    distance_type : of the distances of candidates, which the sketch says
+    filter : ids, a function, a filter by columns, or None
+    everywhere : whether to look at all rows, whatever the kind
+    distance_type : type of the distances of candidates, from the sketch
     reach : how far a sketch that estimates distances looks
-    radius : nothing farther away is found; None, where there is no limit
-    equal : whether rows are to be compared with the query
+    radius : find no row that is farther away; None: no limit
+    equal : whether to compare rows with the query
     """
 
     home: Home
@@ -44,12 +44,12 @@ class Search(NamedTuple):
 
     @property
     def by_payload(self) -> bool:
-        """Whether shards look into their payloads."""
+        """Whether the filter reads payloads."""
         return is_of_columns(self.filter)
 
 
 class Asked:
-    """Queries on their way to the workers, prepared once, the same for all of them.
+    """Queries that are sent to workers, prepared once for all of them.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Asked:
         return len(self._prepared)
 
     def of(self, state: State, n_threads: int = 1) -> Question:
-        """The question for a shard; one for all of a process, so that groups are found once."""
+        """The question for a shard; a process has one for all shards, so groups are found once."""
         if self._question is None:
             self._question = Question(
                 self._vectors,
@@ -75,7 +75,7 @@ class Asked:
                 metric=self._metric,
                 unit_rows=state.metric == "cosine",
                 probes=self._probes,
-                n_threads=n_threads,  # one, where Dask gives other threads other shards
+                n_threads=n_threads,  # 1 if Dask searches other shards in other threads
                 prepared=self._prepared,
             )
         return self._question
@@ -85,15 +85,15 @@ class Asked:
 
 
 class Look(NamedTuple):
-    """How a shard was when it was searched.
+    """The state of a shard when it was searched.
 
     Attributes
     ----------
-    name : of the shard
+    name : name of the shard
     lost : why it cannot be read, or None
-    mark : tells its states apart
-    n_rows : that are there
-    n_allowed : that may be found
+    mark : the mark of its state
+    n_rows : how many rows it has
+    n_allowed : how many rows may be found
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One shard, seen by a worker: an ordinary index folder, opened once and looked at again."""
+"""One shard on a worker: an ordinary index folder, which is opened again only if it has changed."""
 
 from __future__ import annotations
 
@@ -56,30 +56,30 @@ SHARD = re.compile(r"shard-[0-9a-f]{16}")
 UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
 """Names of shards that are being written."""
 
-# Opened shards of this process. They hold maps of files, hardly any memory.
+# Open shards of this process. They hold maps of files, which take hardly any memory.
 _MOST_OPEN = 256
 _open: OrderedDict[str, Opened] = OrderedDict()
 _models: dict[str, tuple[Sketch, Kind]] = {}
-# Shards that were searched together, as segments of one index: made once, since a sketch keeps what
-# searches the segments that it was asked for last.
+# Shards that were searched together, as segments of one index. Each is made once, because a sketch
+# keeps the searcher of the segments that it has searched last.
 _MOST_TOGETHER = 4
 _together: OrderedDict[tuple[Path, tuple[tuple[str, str], ...]], State] = OrderedDict()
 _lock = new_lock()
 
 _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_SETTLED = 2 * 10**9  # nanoseconds; coarser clocks of files are not about any more
+_SETTLED = 2 * 10**9  # nanoseconds; the clocks of file systems are finer than this
 
-_N_SAMPLED = 64  # ids of a segment that say how its ids are spread
-_NO_MATTER = {"random_state", "verbose"}  # of a hasher that has learnt
+_N_SAMPLED = 64  # ids of a segment that show how its ids are spread
+_NO_MATTER = {"random_state", "verbose"}  # parameters that do not matter after a fit
 
 
 class Home(NamedTuple):
-    """Where shards live, and what they have in common.
+    """Where shards are, and what they have in common.
 
     Attributes
     ----------
-    folder : of all shards
-    marks : what :func:`marks_of` says of each
+    folder : the folder of all shards
+    marks : what :func:`marks_of` returns for each of them
     """
 
     folder: Path
@@ -91,11 +91,11 @@ class Opened(NamedTuple):
 
     Attributes
     ----------
-    mark : tells its states apart
-    state : its rows; the sketch and the kind are shared by all shards of this process
-    n_bytes : on the disk
-    manifest : all bytes of the file that tells of a change
-    stamp : what the system says of that file; None, where it may say the same after a change
+    mark : the mark of its state
+    state : its rows; all shards of this process share the sketch and the kind
+    n_bytes : bytes on disk
+    manifest : all bytes of its manifest, which shows whether it has changed
+    stamp : times and size of the manifest file; None if they might not show a change
     """
 
     mark: str
@@ -106,17 +106,17 @@ class Opened(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a worker has seen of a shard.
+    """A shard as a worker has seen it.
 
     Attributes
     ----------
-    name : of the shard
+    name : name of the shard
     lost : why it cannot be read, or None
-    mark : tells its states apart
-    n_rows : that are there
+    mark : the mark of its state
+    n_rows : how many rows it has
     next_id : the first number that was never an id
-    ids : some of its ids, rising, the first and the last among them; int64 or bytes
-    n_bytes : on the disk
+    ids : some of its ids, rising, with the first and the last; int64 or bytes
+    n_bytes : bytes on disk
     """
 
     name: str
@@ -132,7 +132,7 @@ class Seen(NamedTuple):
 
 
 def marks_of(state: State) -> dict[str, str]:
-    """What all shards of an index must have in common, in words or as checksums."""
+    """What all shards of an index must have in common, as words or checksums."""
     content = content_of(replace(state, segments=()))
     return {
         "sketch": state.sketch.name,
@@ -148,7 +148,7 @@ def marks_of(state: State) -> dict[str, str]:
 
 
 def check_same(path: Path, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    """Refuse an index that is no shard of another; the error says what differs.
+    """Refuse an index that does not fit the other shards; the error says what differs.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def _digest(tree: Any) -> str:
 
 
 def _add(digest: Any, tree: Any) -> None:
-    """Add plain values and arrays to a checksum, each told from its neighbours."""
+    """Add plain values and arrays to a checksum, with marks between them."""
     if isinstance(tree, Mapping):
         for key in sorted(set(tree) - _NO_MATTER):
             digest.update(json.dumps(key).encode())
@@ -191,17 +191,18 @@ def _add(digest: Any, tree: Any) -> None:
 
 
 def open_shard(home: Home, name: str, *, payload: bool = False) -> Opened:
-    """A shard as it is now; what is open already is opened again only if it has changed.
+    """A shard as it is now; an open one is opened again only if it has changed.
 
     Parameters
     ----------
     home : where it is
-    name : of the shard
-    payload : whether its payload will be read, which is looked at first: an error names the shard
+    name : name of the shard
+    payload : whether its payload will be read; it is checked first, so that an error can name the
+        shard
 
     Raises
     ------
-    FileError : if it is gone, damaged, or another index
+    FileError : if the shard is missing or damaged, or does not fit the other shards
 
     Examples
     --------
@@ -222,7 +223,7 @@ def open_shard(home: Home, name: str, *, payload: bool = False) -> Opened:
 
 
 def _opened(home: Home, name: str) -> Opened:
-    key = os.path.join(home.folder, name)  # noqa: PTH118  this is all that most searches do
+    key = os.path.join(home.folder, name)  # noqa: PTH118  faster than Path, in every search
     with _lock:
         found = _open.get(key)
     stamp = _stamp_of(key)
@@ -253,7 +254,7 @@ def together(home: Home, shards: Mapping[str, Opened]) -> State:
         if found is None:
             states = [one.state for one in shards.values()]
             segments = [segment for state in states for segment in state.segments]
-            # Where shards have ids one after the other, rows of equal distance come by id.
+            # If the ids of shards follow each other, rows of equal distance are ordered by id.
             segments.sort(key=lambda segment: segment.ids[0].item())
             found = replace(states[0], segments=tuple(segments))
         _together[key] = found
@@ -263,11 +264,11 @@ def together(home: Home, shards: Mapping[str, Opened]) -> State:
 
 
 def _stamp_of(shard: str) -> tuple[int, ...] | None:
-    """Tells whether a manifest is another one, without a look into it; None, where nobody can tell.
+    """Times and size of a manifest, which show a change without reading it; None if they might not.
 
-    A change that follows another at once may leave the same times, so new files have no stamp.
+    Two changes in quick succession may leave the same times, so new files have no stamp.
     """
-    try:  # opened, since a file system of a network asks its server then
+    try:  # opened, because a network file system then asks its server
         descriptor = os.open(os.path.join(shard, MANIFEST), _LOOK)  # noqa: PTH118
     except OSError:  # opening the shard will say what is wrong
         return None
@@ -282,14 +283,14 @@ def _stamp_of(shard: str) -> tuple[int, ...] | None:
 
 
 def _manifest_of(path: Path) -> bytes:
-    """Read before the shard is opened: what is changed in between is seen the next time."""
-    with suppress(FileError):  # opening it will say what is wrong
+    """The manifest, read before the shard is opened: the next call then sees a change between."""
+    with suppress(FileError):  # opening the shard will say what is wrong
         return find_manifest(path) or b""
     return b""
 
 
 def _shared(state: State, marks: Mapping[str, str]) -> State:
-    """The same rows, with the sketch and the kind that other shards have opened before."""
+    """The same rows, with the sketch and the kind of shards that were opened before."""
     key = "".join(marks.values())
     with _lock:
         if len(_models) > 8:
@@ -299,7 +300,7 @@ def _shared(state: State, marks: Mapping[str, str]) -> State:
 
 
 def seen(home: Home, name: str) -> Seen:
-    """What there is to see of a shard, or why it cannot be read.
+    """A shard as it is now, or why it cannot be read.
 
     Examples
     --------
@@ -319,7 +320,7 @@ def seen(home: Home, name: str) -> Seen:
 
 
 def wrong_with(home: Home, name: str) -> str | None:
-    """What is wrong with a shard, every byte of which is read; None where all is well."""
+    """What is wrong with a shard, after every byte was read; None if nothing is."""
     try:
         open_shard(home, name)
         verify_folder(home.folder / name)
@@ -354,7 +355,7 @@ def new_name() -> str:
 
 
 def place_shard(home: Home, name: str, index: Index) -> None:
-    """Write a shard: whole or not at all, however often, and by how many at once, it is done.
+    """Write a shard completely or not at all, even if several workers try, or one tries again.
 
     Raises
     ------
@@ -362,11 +363,11 @@ def place_shard(home: Home, name: str, index: Index) -> None:
     """
     if not home.folder.is_dir():
         raise FileError(
-            f"{home.folder} is not there: shards lie on storage that all workers share, "
-            "under the same path"
+            f"{home.folder} is not there: shards must be on storage that all workers share, under "
+            "the same path"
         )
     path = home.folder / name
-    # Its own for each try: a worker that was given up for dead may be at it still.
+    # Each try has a folder of its own: a worker that Dask has given up may still be writing.
     part = path.with_name(f".{name}-{secrets.token_hex(8)}.part")
     try:
         index.save(part)
@@ -374,7 +375,7 @@ def place_shard(home: Home, name: str, index: Index) -> None:
             try:
                 disk.rename(part, path)
             except OSError:
-                # Another try may have been first, with the same rows.
+                # Another try may have finished first, with the same rows.
                 if not disk.is_there(path / MANIFEST):
                     raise
             disk.sync_folder(home.folder)

@@ -1,4 +1,4 @@
-"""Which worker reads which shard: the same in every search, so that files stay in its memory."""
+"""Which worker reads which shard: the same one in every search, so that files stay in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["at_worker", "n_workers", "shards_of_workers", "workers_for"]
 
 
 def n_workers() -> int:
-    """How many processes answer.
+    """How many processes search.
 
     Examples
     --------
@@ -26,10 +26,10 @@ def n_workers() -> int:
 
 
 def workers_for(n_shards: int) -> list[str | None]:
-    """For each shard the worker that has looked at it before, if there is a cluster.
+    """The worker of each shard, the same in every search; None if there is no cluster.
 
-    A worker has a run of shards, whose answers it merges by itself, and whose files stay in its
-    memory. Others take over where it is gone.
+    A worker has shards that follow each other. It merges their answers by itself, and their files
+    stay in its memory. If it is gone, other workers take over.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def workers_for(n_shards: int) -> list[str | None]:
 
 
 def shards_of_workers(names: Sequence[str]) -> dict[str | None, list[str]]:
-    """For each worker the shards that it reads; None is this process, where there is no cluster.
+    """The shards that each worker reads; None is this process, if there is no cluster.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def shards_of_workers(names: Sequence[str]) -> dict[str | None, list[str]]:
 
 
 def at_worker(worker: str | None) -> AbstractContextManager[Any]:
-    """Where tasks that are made in a ``with`` block run, unless it is gone.
+    """Makes tasks of a ``with`` block run on a worker, unless it is gone.
 
     Examples
     --------

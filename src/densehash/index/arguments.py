@@ -1,4 +1,4 @@
-"""What a search was told, checked, and what it does where it was not told."""
+"""The arguments of a search, checked, and their defaults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 USUAL_K = 10
-"""How many neighbours are found where nothing is said."""
+"""The default number of neighbours."""
 
 _COMPARED = {("u", 1), ("i", 1), ("f", 4), ("f", 8)}  # uint8, int8, float32 and float64
 _LARGEST = np.finfo(np.float32).max
@@ -64,20 +64,22 @@ def check_k(k: int | None) -> int:
 
 
 def check_own_type(ids: ArrayLike, state: State, name: str = "ids") -> NDArray[Any]:
-    """Ids as they are kept, of the type that the index has; none, where a list is empty."""
+    """Ids as they are kept, of the type that the index has; an empty list has none."""
     if isinstance(ids, (list, tuple)) and len(ids) == 0:
         return no_ids(state.id_type)
     found = check_ids(ids, name)
     if type_of(found) != state.id_type and not state.is_open:
-        raise InputError(f"{name} are of type {type_of(found)}, those of the index {state.id_type}")
+        raise InputError(
+            f"{name} must be of type {state.id_type}, as in the index, got {type_of(found)}"
+        )
     return found
 
 
 def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> NDArray[Any] | bool:
-    """The ids of the queries, as they are kept, where they are given."""
+    """The ids of the queries as they are kept, or True or False."""
     if isinstance(exclude_self, (bool, np.bool_)):
         return bool(exclude_self)
-    if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # of one vector
+    if n_queries == 1 and isinstance(exclude_self, (int, np.integer, str)):  # the id of one vector
         exclude_self = np.array([exclude_self])
     own = check_own_type(exclude_self, state, "exclude_self")
     if len(own) != n_queries:
@@ -86,7 +88,7 @@ def check_own(exclude_self: bool | ArrayLike, n_queries: int, state: State) -> N
 
 
 def check_radius(radius: float, rerank: str | None, state: State) -> float:
-    """How far away neighbours may be; a whole number where they are counted in bits."""
+    """How far away neighbours may be; an integer for Hamming distances."""
     number = isinstance(radius, (int, float, np.integer, np.floating))
     if not number or math.isnan(radius):
         raise InputError(f"radius must be a number, got {radius!r}")
@@ -96,9 +98,9 @@ def check_radius(radius: float, rerank: str | None, state: State) -> float:
 
 
 def check_rerank(rerank: str | None, state: State) -> str | None:
-    """By what candidates are re-ranked: "exact", a way of the sketch's own, or None."""
+    """How candidates are re-ranked: "exact", a way of the sketch itself, or None."""
     if rerank is None:
-        return None if state.sketch.is_learnt else "exact"  # there is nothing else to rank by
+        return None if state.sketch.is_learnt else "exact"  # only vectors are kept
     own = state.sketch.reranks
     check_choice(rerank, "rerank", ("auto", "exact", *own))
     if rerank == "auto":
@@ -112,7 +114,7 @@ def check_rerank(rerank: str | None, state: State) -> str | None:
 
 
 def check_probes(probes: int | None, state: State) -> int | None:
-    """How many groups, or buckets of each table, are visited; None is the kind's default."""
+    """How many groups, or buckets of each table, are visited; None: the default of the kind."""
     if probes is None:
         return state.settings.probes
     if not state.kind.takes_probes:
@@ -122,9 +124,9 @@ def check_probes(probes: int | None, state: State) -> int | None:
 
 
 def n_candidates(candidates: int | None, k: int, rerank: str | None, state: State) -> int:
-    """How many candidates are re-ranked; at least k, and not more than there are rows.
+    """How many candidates are re-ranked: at least k, and at most the number of rows.
 
-    0, where distances are estimated and nothing is said: as many as may be among the nearest.
+    0 if distances are estimated and ``candidates`` is None: all that may be among the nearest.
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
@@ -143,23 +145,23 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
 
 
 def reach_of(state: State, recall: float | None = None, probes: int | None = None) -> Reach | None:
-    """How far a search looks; None, where distances are not estimated.
+    """How far a search looks; None if the sketch does not estimate distances.
 
     Parameters
     ----------
     state : the index
-    recall : the share of the nearest rows to be found; None is what the index is set to
-    probes : groups to be visited, however far away; None are as many as the recall takes
+    recall : the share of the nearest rows to find; None: the default of the index
+    probes : how many groups to visit, however far away; None: as many as the recall needs
     """
     if not state.sketch.is_learnt:
         if recall is not None:
-            check_recall(recall)  # all of them are found
+            check_recall(recall)  # every recall is reached
         return None
     if not state.sketch.estimates:
         if recall is not None:
             raise InputError(
-                f"recall is for sketches of signs, this one is of {state.sketch.name}: call "
-                "tune(), which finds out how many candidates a recall takes"
+                f"recall is for an index of signs, and this one keeps {state.sketch.name}: call "
+                "tune(), which measures how many candidates a recall takes"
             )
         return None
     usual = state.settings.reach or EVERYTHING
@@ -168,7 +170,7 @@ def reach_of(state: State, recall: float | None = None, probes: int | None = Non
 
 
 def _reach_for(recall: float, state: State) -> Reach:
-    """Between those that were measured: what is missed falls by a factor for each step."""
+    """The reach for any recall, between those that were measured."""
     known = state.settings.reaches
     if state.vector_type is None:
         most = max((reach.expected for reach in known), default=1.0)
@@ -180,8 +182,9 @@ def _reach_for(recall: float, state: State) -> Reach:
     return _interpolated(known, recall)
 
 
-@lru_cache(maxsize=32)  # one query a call asks for the same again and again
+@lru_cache(maxsize=32)  # with one query a call, the same is computed again and again
 def _interpolated(known: tuple[Reach, ...], recall: float) -> Reach:
+    # The share of missed rows falls by a factor for each step, so its logarithm is interpolated.
     if not known or recall > known[-1].recall or recall == 1:
         return EVERYTHING
     above = next(i for i, reach in enumerate(known) if reach.recall >= recall)
@@ -205,7 +208,7 @@ def as_queries(Q: Any) -> tuple[Any, bool]:
 
     Parameters
     ----------
-    Q : rows (q, d), of anything; or one vector: (d,) or a list of numbers, which becomes (1, d)
+    Q : rows (q, d), in any form; or one vector: (d,) or a list of numbers, which becomes (1, d)
 
     Examples
     --------
@@ -238,7 +241,7 @@ def question_of(
     ----------
     state : the index
     Q, metric, probes, n_threads : as in :meth:`densehash.Index.search`
-    any_metric : whether the metric may differ from that of the index, where vectors tell distances
+    any_metric : whether the metric may differ from that of the index, if exact vectors are kept
     """
     codes = state.sketch.codes_of(Q, "Q") if isinstance(state.sketch, Bits) else None
     if codes is not None:
@@ -267,7 +270,7 @@ def _question_of_codes(
     probes: int | None,
     n_threads: int | None,
 ) -> Question:
-    """Queries that are codes, of an index that was made of codes."""
+    """Queries that are codes, for an index that was made from codes."""
     _check_metric(metric, state, any_metric=False)
     if len(codes) == 0:
         raise InputError("Q is empty: at least 1 code is needed")
@@ -298,23 +301,23 @@ def _check_metric(metric: str | None, state: State, *, any_metric: bool) -> None
     if any_metric and not isinstance(state.sketch, Bits):
         way += ", or this one with keep_vectors=True, so that a search can compare every row"
     raise InputError(
-        f"metric must be {state.metric!r} here, got {metric!r}: what is kept of rows here tells "
-        f"distances of one metric alone; {way}"
+        f"metric must be {state.metric!r} here, got {metric!r}: what this index keeps of a row "
+        f"gives distances of one metric only; {way}"
     )
 
 
 def compares_all(
     state: State, metric: str, rerank: str | None, candidates: int | None, probes: int | None
 ) -> bool:
-    """Whether a search compares every row: nothing is learnt, or what is, is for another metric.
+    """Whether a search compares every row: if nothing is learnt, or if it has another metric.
 
-    Codes that are told how many candidates to re-rank take those that are nearest by their own
-    metric.
+    With codes and another metric, ``candidates`` or ``probes`` choose the nearest rows by the
+    metric of the index instead.
 
     Parameters
     ----------
     state : the index
-    metric : what the search goes by
+    metric : the metric of the search
     rerank : what :func:`check_rerank` returned
     candidates, probes : as in :meth:`densehash.Index.search`
     """
@@ -323,13 +326,13 @@ def compares_all(
     if rerank != "exact":
         raise InputError(
             f"rerank must be 'exact' with metric={metric!r}, got {rerank!r}: {state.sketch.name} "
-            f"know {state.metric!r} alone, the metric of the index"
+            f"give distances of {state.metric!r} only, the metric of the index"
         )
     told = candidates is not None or probes is not None
     if told and state.sketch.estimates:
         raise InputError(
-            f"candidates and probes go by {state.metric!r}, the metric of the index, but metric is "
-            f"{metric!r}: leave them out, and every row is compared"
+            f"candidates and probes work by {state.metric!r}, the metric of the index, but metric "
+            f"is {metric!r}: leave them out, and every row is compared"
         )
     return not told
 

@@ -1,4 +1,4 @@
-"""What an index learns from rows before it keeps any: the kind and the sketch that suit them."""
+"""What an index learns from rows before it keeps any: its kind and its sketch."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ __all__ = [
 
 _USUAL_BITS = 256
 
-# Below so many rows a scan of all codes takes less time than groups save.
+# Below this many rows, a scan of all rows is faster than groups.
 _FEW_ROWS = 100_000
 _FEW_ROWS_OF_SIGNS = 2_000
 
-_TRIED = 512  # rows that a hasher learns from, to see whether it can
+_TRIED = 512  # random rows from which a hasher learns, to check its parameters
 
-# Where nothing else is said, and both would go.
+# The default, if the other settings allow it.
 _USUAL_SKETCH = Signs.name
 _KINDS_OF_SIGNS = (Flat.name, Grouped.name)
 
 
 def rows_to_build(X: Any, metric: str) -> tuple[NDArray[Any] | Source, Any]:
-    """Rows of a new index, checked: here; and, of a tensor on a GPU, as they are hashed there.
+    """Rows of a new index in memory, checked; and, if they are on a GPU, the rows to hash there.
 
     Examples
     --------
@@ -84,14 +84,14 @@ def fitted(
     random_state: int | RandomState | None,
     verbose: int,
 ) -> Hasher:
-    """A hasher that has learnt: the one given, if it has, or else one that learns from rows.
+    """A fitted hasher: a copy of the one given, if that is fitted, or one that learns from rows.
 
     Examples
     --------
     >>> fitted("auto", np.eye(4), n_bits=8, random_state=0, verbose=0)
     ITQ(n_bits=8, n_iter=0, random_state=0)
     """
-    # Codes need scikit-learn, signs do without.
+    # Imported here, because signs do not need scikit-learn.
     from sklearn.base import clone  # noqa: PLC0415
 
     from densehash.hashers import Hasher  # noqa: PLC0415
@@ -108,7 +108,7 @@ def fitted(
             f"hasher must be the name of a method or a Hasher, got a {type(hasher).__name__}"
         )
     learnt: Hasher = copy(hasher) if hasattr(hasher, "n_bits_") else clone(hasher).fit(X)
-    # Rows come as plain arrays here, and scikit-learn would warn at each that has no names.
+    # Rows are plain arrays here, without names of features; scikit-learn would warn each time.
     learnt.__dict__.pop("feature_names_in_", None)
     if n_bits not in (None, learnt.n_bits_):
         raise InputError(f"n_bits is {n_bits}, but the hasher makes {learnt.n_bits_} bits")
@@ -118,9 +118,9 @@ def fitted(
 def _usual_hasher(n_bits: int, n_features: int) -> Hasher:
     from densehash.hashers import ITQ  # noqa: PLC0415
 
-    # Where there are more bits than features, a random rotation, which takes no time to learn,
-    # finds more of the nearest rows than ITQ's: .964 and .943 of the 10 nearest of 600,000 SIFT
-    # rows are among 400 candidates by 256 bits.
+    # If there are more bits than features, a random rotation finds more of the nearest rows than
+    # the rotation of ITQ, and takes no time to learn: .964 against .943 of the 10 nearest of
+    # 600,000 SIFT rows are among 400 candidates, with 256 bits.
     return ITQ(n_bits, n_iter=0) if n_bits > n_features else ITQ(n_bits)
 
 
@@ -143,19 +143,19 @@ def learnt(
     most_groups: int | None = None,
     verbose: bool = False,
 ) -> State:
-    """All that is learnt from rows before the first of them is kept: an index of no rows.
+    """An empty index that has learnt all that it needs from rows.
 
-    Every index that learns is made here: of rows in memory, in files, on a GPU or on a cluster.
+    Every index that learns is made here, from rows in memory, in files, on a GPU or on a cluster.
 
     Parameters
     ----------
-    hashed : rows as they are hashed, wherever they lie
-    dtype : of the rows as they came
-    id_type, vector_type : in which ids and vectors are kept
+    hashed : rows as they are hashed, wherever they are
+    dtype : type of the rows as the user gave them
+    id_type, vector_type : types in which ids and vectors are kept
     payload : names and types of the columns that are kept beside the vectors
     metric, sketch, hasher, n_bits, kind, n_groups, groups_a_row, n_tables, random_state, verbose :
         as in :meth:`densehash.Index.build`
-    most_groups : of signs, where ``n_groups`` is not given; None are as many as suit the rows
+    most_groups : with signs and no ``n_groups``, the most groups; None: as many as suit the rows
 
     Examples
     --------
@@ -193,7 +193,7 @@ def learnt(
 
 
 def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:
-    """The name of the sketch that goes with all else that was said.
+    """The name of the sketch, which "auto" chooses by the other settings.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def state_of_codes(
     id_type: IdType = "int64",
     verbose: bool = False,
 ) -> tuple[State, NDArray[np.uint8]]:
-    """An index of no rows for codes that were made elsewhere, and these codes as it keeps them.
+    """An empty index for codes that were made elsewhere, and these codes as it keeps them.
 
     The parameters are those of :meth:`densehash.Index.from_codes`.
 
@@ -236,7 +236,7 @@ def state_of_codes(
     check_choice(kind, "kind", ("auto", *KINDS))
     if hasher is not None:
         if not hasattr(hasher, "n_bits_") or not hasattr(hasher, "transform"):
-            raise InputError("hasher must be a Hasher that has learnt, the one that made the codes")
+            raise InputError("hasher must be the fitted Hasher that made the codes")
         if n_bits not in (None, hasher.n_bits_):
             raise InputError(f"n_bits is {n_bits}, but the hasher makes {hasher.n_bits_} bits")
         n_bits = hasher.n_bits_
@@ -257,7 +257,7 @@ def state_of_codes(
         random_state=random_state,
     )
     if kind == "auto" and n_groups is None:
-        reason = "flat: all codes are compared, so that the nearest are found; of many, name groups"
+        reason = "flat: all codes are compared, so none is missed; for speed, give n_groups"
     return State(sketch, where, HAMMING, id_type, None, reason=reason), kept
 
 
@@ -274,7 +274,7 @@ def _signs_for(
     scaled: bool,
     groups_a_row: int | None,
 ) -> tuple[Kind, Signs, str]:
-    """A kind of index, the signs that rows are kept as, and why."""
+    """The kind of an index of signs, its sketch, and why they were chosen."""
     if rows.n_rows < 2:
         raise InputError("an index learns from at least 2 rows, got n_samples = 1")
     chosen, n_copies = _kind_of_signs(
@@ -295,7 +295,7 @@ def _signs_for(
     )
     if kind == "auto":
         reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"
-    if isinstance(where, Grouped):  # signs are of float32 numbers, and so is what these are about
+    if isinstance(where, Grouped):  # signs describe float32 numbers, so the shift is float32, too
         old = where.centers
         shift = old.shift.astype(np.float32).astype(np.float64)
         where = Grouped(Centers(old.centers, shift, old.longest))
@@ -326,8 +326,8 @@ def _kind_of_signs(
     check_choice(kind, "kind", ("auto", *KINDS))
     if kind not in ("auto", *_KINDS_OF_SIGNS):
         raise InputError(
-            f"sketch='signs' goes with the kinds {' and '.join(_KINDS_OF_SIGNS)}, kind={kind!r} "
-            "with sketch='codes'"
+            f"sketch='signs' works with the kinds {' and '.join(_KINDS_OF_SIGNS)}; for "
+            f"kind={kind!r}, use sketch='codes'"
         )
     n_copies = 1 if groups_a_row is None else check_integer(groups_a_row, "groups_a_row", 1, 2)
     chosen = kind
@@ -353,13 +353,13 @@ def check_settings(
     keeps_vectors: bool,
     groups_a_row: int | None,
 ) -> None:
-    """Refuse what an index could not learn, before there are rows.
+    """Refuse settings with which an index could not learn, before there are rows.
 
     Parameters
     ----------
-    n_features : of the rows to come
-    n_rows : how many there will be at least
-    keeps_vectors : whether vectors are kept then
+    n_features : features of the rows that will be added
+    n_rows : how many rows there will be at least
+    keeps_vectors : whether vectors are kept after it has learnt
     sketch, hasher, n_bits, kind, options, groups_a_row : as in :func:`learnt`
 
     Examples
@@ -381,7 +381,7 @@ def check_settings(
     else:
         _check_one_group(groups_a_row)
         bits = _USUAL_BITS if n_bits is None else check_integer(n_bits, "n_bits", 1, MAX_BITS)
-        if hasher != "auto":  # each has rules of its own
+        if hasher != "auto":  # each hasher has its own rules
             made_up = RandomState(0).standard_normal((min(n_rows, _TRIED), n_features))
             bits = fitted(hasher, made_up, n_bits=n_bits, random_state=0, verbose=0).n_bits_
     _, _, given = _kind_told(kind, n_rows, options)
@@ -392,7 +392,7 @@ def check_settings(
 def _check_no_hasher(hasher: str | Hasher) -> None:
     if hasher != "auto":
         raise InputError(
-            "sketch='signs' learns by itself and takes no hasher: leave hasher out, or take "
+            "sketch='signs' learns by itself and takes no hasher: leave hasher out, or use "
             "sketch='codes'"
         )
 
@@ -411,16 +411,17 @@ def kind_for(
     random_state: int | RandomState | None,
     for_products: bool = False,
 ) -> tuple[Kind, str]:
-    """A kind of index, and why it is this one.
+    """The kind of an index, and why it was chosen.
 
     Parameters
     ----------
     kind : its name, or "auto"
-    rows : to be indexed
-    n_bits : of what is kept of a row
-    options : of all kinds, by name; an error where one is not for this kind. None says nothing
-    random_state : of what is learnt
-    for_products : whether queries look for large products instead of near rows
+    rows : the rows of the index
+    n_bits : bits that are kept of a row
+    options : options of all kinds, by name; an option of another kind is an error, unless it is
+        None
+    random_state : seed or generator for what is learnt
+    for_products : whether queries look for large inner products instead of near rows
 
     Examples
     --------
@@ -437,7 +438,7 @@ def kind_for(
 def _kind_told(
     kind: str, n_rows: int, options: Mapping[str, int | None]
 ) -> tuple[str, str, dict[str, int]]:
-    """The name of the kind, why it is this one, and what was said of it."""
+    """The name of the kind, why it was chosen, and the options that were given."""
     check_choice(kind, "kind", ("auto", *KINDS))
     reason = f"{kind}, as was asked for"
     given = {name: value for name, value in options.items() if value is not None}
@@ -445,10 +446,10 @@ def _kind_told(
         few = n_rows < _FEW_ROWS
         kind = "flat" if few and "n_groups" not in given else "grouped"
         reason = (
-            f"flat: all codes of {n_rows:,} rows are scanned in less time than groups of them "
-            f"would save; from {_FEW_ROWS:,} rows on it is grouped"
+            f"flat: for {n_rows:,} rows, a scan of all codes is faster than groups; from "
+            f"{_FEW_ROWS:,} rows on it is grouped"
             if kind == "flat"
-            else f"grouped: of {n_rows:,} rows, a query looks at the nearest groups only; "
+            else f"grouped: with {n_rows:,} rows, a query looks only at the nearest groups; "
             f"below {_FEW_ROWS:,} rows it is flat"
         )
     for name in given:
@@ -459,7 +460,7 @@ def _kind_told(
 
 
 def kept_type(dtype: np.dtype[Any], keep_vectors: bool | str) -> str | None:
-    """The type in which vectors of some type are kept, or None where they are not.
+    """The type in which vectors of some type are kept; None if they are not kept.
 
     Examples
     --------

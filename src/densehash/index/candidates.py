@@ -1,7 +1,7 @@
-"""From queries to neighbours: candidates of each segment, re-ranked, put in order, and named.
+"""From queries to neighbours: finds candidates in each segment, re-ranks, orders and names them.
 
-Everything is ordered by (distance, id), candidates too, and the groups that a query visits are the
-same in all segments: an answer does not depend on how rows are spread over segments.
+Everything is ordered by (distance, id), candidates too, and a query visits the same groups in all
+segments. So an answer does not depend on how rows are spread over segments.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def compared(state: State, asked: Question, request: Request) -> Found:
 
 
 def reranked(state: State, asked: Question, candidates: Found, request: Request) -> Found:
-    """The k candidates of each query that are nearest by what they are re-ranked by."""
+    """The k nearest candidates of each query, after they are re-ranked."""
     parts = []
     for number, segment in enumerate(state.segments):
         positions = candidates.positions
@@ -99,7 +99,7 @@ def reranked(state: State, asked: Question, candidates: Found, request: Request)
 
 
 def exactly(segment: Segment, asked: Question, positions: NDArray[np.int64], k: int) -> Candidates:
-    """The first k of candidates by their true distances, from the vectors that are kept."""
+    """The k nearest candidates by their true distances, from the kept vectors."""
     distances, found = rerank(
         as_compared(asked, segment),
         segment.kept,
@@ -113,7 +113,7 @@ def exactly(segment: Segment, asked: Question, positions: NDArray[np.int64], k: 
 
 
 def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
-    """Ids of what was found, in the form in which they are kept; anything where there is none."""
+    """Ids of what was found, as they are kept; a missing row gets any id."""
     if len(segments) == 1:
         return _names(segments[0], found.positions)
     ids = np.zeros(found.positions.shape, dtype=np.result_type(*(part.ids for part in segments)))
@@ -124,9 +124,9 @@ def named(segments: Sequence[Segment], found: Found) -> NDArray[Any]:
 
 
 def candidates_of(state: State, asked: Question, request: Request) -> Found:
-    """The n candidates of each query; by (distance, id) where nothing is re-ranked."""
+    """The n candidates of each query; ordered by (distance, id) if they are not re-ranked."""
     found = looked_up(state, asked, request)
-    # A kind that does not look everywhere may have found too few: these queries look everywhere.
+    # A kind that visits only some rows may have found too few: these queries then look everywhere.
     wanted = min(request.k, n_allowed(state.segments, request.allowed))
     has = (found.positions[:, wanted - 1 : wanted] >= 0).any(axis=1) | (wanted == 0)
 
@@ -149,10 +149,11 @@ def looked_up(
     Parameters
     ----------
     state, asked, request : as in :func:`candidates_of`
-    everywhere : whether all rows are looked at, whatever the kind
-    ordered : whether they must come by (distance, id); they do where nothing is re-ranked
+    everywhere : whether to look at all rows, whatever the kind
+    ordered : whether candidates must be ordered by (distance, id); if they are not re-ranked, they
+        always are
     """
-    prepared = asked.prepared  # first: it refuses what nothing can be computed with
+    prepared = asked.prepared  # first: it refuses numbers that are too large to compute with
     parts = [
         state.sketch.nearest(
             segment,
@@ -177,7 +178,7 @@ def n_allowed(segments: Sequence[Segment], allowed: Sequence[Allowed]) -> int:
 
 
 def merged(segments: Sequence[Segment], parts: Sequence[Candidates], n: int) -> Found:
-    """The first n by (distance, id) of what each segment has found; one alone stays as it is."""
+    """The first n by (distance, id) of all segments; if there is one segment, as it found them."""
     if len(parts) == 1:
         distances, positions = parts[0]
         return Found(distances, np.zeros(positions.shape, np.int32), positions)
@@ -199,7 +200,7 @@ def merged(segments: Sequence[Segment], parts: Sequence[Candidates], n: int) -> 
 
 
 def _names(segment: Segment, positions: NDArray[np.int64]) -> NDArray[Any]:
-    """Ids at positions; anything where there is none."""
+    """Ids at positions; a missing row gets any id."""
     found: NDArray[Any] = segment.ids[segment.rank_at(np.maximum(positions, 0))]
     return found
 

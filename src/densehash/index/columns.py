@@ -1,7 +1,7 @@
-"""Names and types of the columns of a payload, as a manifest has them, and in Arrow.
+"""Names and types of the columns of a payload, in manifests and in Arrow.
 
-This is the only file of the index that imports pyarrow, and it does when a payload is written or
-read: an index with a payload is opened and searched without it.
+This is the only file of the index that imports pyarrow, and only when a payload is written or read:
+without pyarrow, you can still open and search an index that has a payload.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NUMBERS = {
 """Types of numbers."""
 
 TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ([ -~]{1,64}))?\]")
-"""Types of timestamps: their unit, and their time zone where they have one."""
+"""Types of timestamps: their unit, and their time zone if they have one."""
 
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PLAIN = {*NUMBERS, "bool", "string", "binary", "date", "list of strings"}
 
 
 def arrow() -> Any:
-    """The package pyarrow, with its functions; an error that names the extra without it.
+    """The package pyarrow, with its functions; if it is missing, the error names the extra.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def arrow() -> Any:
 
 
 def check_columns(content: Any) -> Columns:
-    """Names and types from a manifest, of which anything may be wrong.
+    """Names and types from a manifest, checked: they are not trusted.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def type_of(kind: str) -> Any:
 
 
 def kind_of(found: Any) -> str | None:
-    """How a type of Arrow is kept; None where it is not.
+    """How a type of Arrow is kept; None if it cannot be kept.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What adding, updating and compacting make of an index: the state after, of the state before."""
+"""Adding, updating and compacting: each makes a new state of an index from the old one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["NewRows", "added", "check_rows", "compacted", "updated", "upserted"]
 
 
 class NewRows(NamedTuple):
-    """Rows that a change brings, checked.
+    """Rows that a change adds, checked.
 
     Attributes
     ----------
-    vectors : (m, d), or codes where the index was made of codes
-    ids : int64 or bytes (m,), all different; None takes numbers
-    payload : of these rows, or None
-    verbose : 1 shows a bar while it takes long
+    vectors : (m, d), or codes if the index was made from codes
+    ids : int64 or bytes (m,), all different; None: the next numbers
+    payload : payload of these rows, or None
+    verbose : 1 shows a progress bar for long work
     """
 
     vectors: NDArray[Any] | Source
@@ -56,7 +56,7 @@ def check_rows(
     ----------
     state : the index
     X, ids, column, payload, verbose : as in :meth:`densehash.Index.add`
-    needs_payload : whether an index that has a payload must be given one
+    needs_payload : whether rows must have a payload if the index has one
     """
     X, ids = parts_of_frame(X, ids, column)
     vectors = rows_for(state, X)
@@ -64,7 +64,7 @@ def check_rows(
     if names is not None:
         check_new(names, len(vectors))
     columns = None
-    if not state.is_open:  # or the first rows decide
+    if not state.is_open:  # otherwise the first rows decide
         columns = state.payload
         check_given(payload, columns, needed=needs_payload)
     beside = None if payload is None else payload_rows(payload, len(vectors), columns)
@@ -83,7 +83,7 @@ def added(state: State, place: Place, rows: NewRows) -> State:
 
 
 def updated(state: State, place: Place, rows: NewRows) -> State:
-    """The index with other vectors of rows that are there; without a payload, they keep theirs."""
+    """The index with new vectors for some of its rows; if they have no payload, the old one."""
     ids = _ids_of(rows)
     where, _ = locate(state, ids)
     if bool((where < 0).any()):
@@ -95,7 +95,7 @@ def updated(state: State, place: Place, rows: NewRows) -> State:
 
 
 def upserted(state: State, place: Place, rows: NewRows) -> State:
-    """The index with rows, in the place of those that have the same ids."""
+    """The index with new rows, which replace rows of the same ids."""
     ready = ready_for(state, rows.vectors, rows.ids, rows.payload)
     others, _ = without_ids(ready, _ids_of(rows))
     return grown(_with(others, place, rows), place, verbose=rows.verbose > 0)
@@ -114,5 +114,5 @@ def _with(state: State, place: Place, rows: NewRows) -> State:
 
 def _ids_of(rows: NewRows) -> NDArray[Any]:
     if rows.ids is None:
-        raise InputError("ids must be given, got None")
+        raise InputError("give ids, got None")
     return rows.ids

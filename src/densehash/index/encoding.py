@@ -1,4 +1,4 @@
-"""From vectors to rows of an index that has learnt: in which group each lies, and what is kept."""
+"""From vectors to rows of an index that has learnt: the group of each, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _READ_ROWS = 8192  # at a time
 
 
 def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
-    """Rows as they are hashed and grouped: of length one where cosines are compared.
+    """Rows as they are hashed and grouped: scaled to length one if the metric is "cosine".
 
-    A tensor stays one, where it is.
+    A tensor stays a tensor, on its device.
 
     Examples
     --------
@@ -56,17 +56,17 @@ def rowset_of(
     advance: Callable[[int], None] = lambda _: None,
     hashed: Any = None,
 ) -> Rowset:
-    """Rows, grouped, with what is kept of them: read once.
+    """Some rows of X with their groups and what is kept of them; each row is read once.
 
     Parameters
     ----------
-    X : rows, of which these are some
-    ids : of these rows, (n,)
-    state : the index that they are for
-    first : the number of the first of them in X
-    payload : of these rows
-    advance : is told of rows that were hashed
-    hashed : all of X as they are hashed and grouped, where that is a tensor on a device
+    X : many rows
+    ids : ids of some of them, (n,)
+    state : the index to which they are added
+    first : the number of the first of these rows in X
+    payload : payload of these rows
+    advance : called with the number of rows that were hashed
+    hashed : all rows of X as they are hashed and grouped, if they are a tensor on a device
     """
     sketch, kind = state.sketch, state.kind
     if isinstance(sketch, Bits):  # they are codes already
@@ -110,7 +110,7 @@ def rowset_of(
 
 
 class _Part(Source):
-    """Some of many rows. What is to be kept, and not in memory as such, is put aside when read."""
+    """Some of many rows; when they are read, they are also copied in the type that is kept."""
 
     def __init__(
         self,
@@ -142,18 +142,18 @@ class _Part(Source):
         elif self._aside is not None and self._type is not None and self._trouble is None:
             try:
                 self._aside[start:stop] = as_kept(read, self._type, first=first)
-            except InputError as error:  # raised later: hashing may find more that is wrong
+            except InputError as error:  # raised later: hashing may find another mistake first
                 self._trouble = error
         return read
 
     def read(self) -> None:
-        """Put aside what is to be kept, where nobody else reads the rows."""
+        """Copy the rows in the type that is kept, if nothing else reads them."""
         if self._aside is not None:
             for start in range(0, len(self), _READ_ROWS):
                 self[start : start + _READ_ROWS]
 
     def kept(self) -> NDArray[Any] | Source | None:
-        """The vectors to be kept, after all were read."""
+        """The vectors in the type that is kept, after all rows were read."""
         if self._trouble is not None:
             raise self._trouble
         if self._is_there:
@@ -162,13 +162,13 @@ class _Part(Source):
 
 
 def as_kept(X: NDArray[Any], vector_type: str, *, first: int = 0) -> NDArray[Any]:
-    """Vectors in the type in which they are kept; an error where it cannot hold them.
+    """Vectors in the type in which they are kept; an error if this type cannot hold them.
 
     Parameters
     ----------
     X : real array (n, d)
     vector_type : one of VECTOR_TYPES
-    first : the number of the first row, where these are some of many
+    first : the number of the first row among all rows, for errors
 
     Examples
     --------

@@ -20,7 +20,7 @@ __all__ = ["no_payload", "old_payload", "payload_of", "vectors_of"]
 
 
 def vectors_of(state: State, ids: NDArray[Any]) -> NDArray[Any]:
-    """The kept vectors of rows, in the order of their ids, as they are kept; all must be there."""
+    """The kept vectors of rows, in the order of ``ids``, which must all be in the index."""
     if state.vector_type is None:
         raise InputError("this index keeps no vectors: build it with keep_vectors=True")
     where, ranks = locate(state, ids)
@@ -38,19 +38,19 @@ def vectors_of(state: State, ids: NDArray[Any]) -> NDArray[Any]:
 def payload_of(
     state: State, ids: NDArray[Any], missing: NDArray[np.bool_] | None = None
 ) -> pa.Table:
-    """The payload of rows, in the order of their ids.
+    """The payload of rows, in the order of ``ids``.
 
     Parameters
     ----------
     state : the index
-    ids : int64 or bytes array (m,), as they are kept; one that is not there is an error
-    missing : bool (m,), ids that stand for no row, whose columns are null
+    ids : int64 or bytes array (m,), as they are kept; an unknown id is an error
+    missing : bool (m,), ids that stand for a missing row; its columns are null
     """
     return _rows_at(state, ids, missing)[0].table(missing)
 
 
 def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
-    """The payload of rows that get other vectors, to be copied; None where there is none."""
+    """The payload of rows that get new vectors, to be copied; None if there is no payload."""
     if state.payload is None:
         return None
     rows, numbers = _rows_at(state, ids, None)
@@ -62,7 +62,7 @@ def old_payload(state: State, ids: NDArray[Any]) -> PayloadRows | None:
 
 
 def no_payload() -> InputError:
-    """What to say where there is none.
+    """The error for an index that has no payload.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def no_payload() -> InputError:
 def _rows_at(
     state: State, ids: NDArray[Any], missing: NDArray[np.bool_] | None
 ) -> tuple[PayloadRows, list[int]]:
-    """Rows of ids, and the segments in which they are; only these are read."""
+    """The payload of ids, and the segments in which they are; only these are read."""
     if state.payload is None:
         raise no_payload()
     where, ranks = locate(state, ids)

@@ -21,23 +21,23 @@ from densehash.index.where import where_of
 __all__ = ["allowed_rows", "check_of_columns", "is_of_columns", "matching_ids"]
 
 Filter = ArrayLike | Callable[[NDArray[Any]], ArrayLike]
-"""A boolean array, one for each id; an array of ids; or a function of ids that returns booleans."""
+"""A boolean for each id; an array of ids; or a function that takes ids and returns booleans."""
 
 AnyFilter = Filter | Set[Any] | Mapping[str, Any]
-"""Also a set of ids; or what the columns of the payload must be: a dict, words, or an Expression of
+"""Also a set of ids; or a filter by columns of the payload: a dict, words, or an Expression of
 pyarrow, which has no type here."""
 
 
 def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
-    """For each segment which rows may be found: those that are there and match.
+    """Which rows of each segment may be found: those that are not removed and match.
 
-    What a filter has found is kept with the state; a function is asked anew.
+    The state keeps what a filter has found; functions are called each time.
 
     Returns
     -------
-    for each segment a bool array (n,), by rank, or None where all may be
+    for each segment a bool array (n,), by rank, or None if all rows may be found
     """
-    if chosen is None or state.is_open:  # of no rows, and nobody knows what ids and columns come
+    if chosen is None or state.is_open:  # an empty index does not know its ids and columns yet
         return state.live
     if callable(chosen):
         return Matches(_of_function(segment, chosen) for segment in state.segments)
@@ -57,7 +57,7 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
 
 
 def matching_ids(state: State, chosen: AnyFilter | None) -> NDArray[Any]:
-    """Ids of the rows that match, rising, as users see them."""
+    """Ids of the rows that match, in rising order, as users see them."""
     parts = [
         segment.ids if allowed is None else segment.ids[allowed]
         for segment, allowed in zip(state.segments, allowed_rows(state, chosen), strict=True)
@@ -71,7 +71,7 @@ def matching_ids(state: State, chosen: AnyFilter | None) -> NDArray[Any]:
 
 
 def _kept(state: State, key: object, make: Callable[[], list[Allowed]]) -> Matches:
-    """What the same filter has found before, or finds now."""
+    """What the filter found before, if it is kept, or finds now."""
     found = state.matches.get(key)
     if found is None:
         found = Matches(make())
@@ -82,9 +82,9 @@ def _kept(state: State, key: object, make: Callable[[], list[Allowed]]) -> Match
 def _of_array(
     state: State, array: NDArray[Any], make: Callable[[State, NDArray[Any]], list[Allowed]]
 ) -> Matches:
-    """Of a mask or ids, which may change later: what is kept is of a copy."""
-    # Keys that are kept have the bytes of an array. Those compare themselves with an array as fast
-    # as memory is read, so it matters that they are on the left.
+    """The matches of a mask or of ids; a copy of it is kept, because users may change the array."""
+    # Kept keys are bytearrays. On the left of a comparison, they compare themselves with an array
+    # as fast as memory is read.
     found = state.matches.get((array.dtype.str, array))
     if found is None:
         copied = bytearray(array)
@@ -94,7 +94,7 @@ def _of_array(
 
 
 def is_of_columns(chosen: object) -> bool:
-    """Whether a filter speaks of the columns of the payload: a dict, words, or an Expression.
+    """Whether a filter is by columns of the payload: a dict, words, or an Expression.
 
     Examples
     --------
@@ -105,12 +105,12 @@ def is_of_columns(chosen: object) -> bool:
 
 
 def check_of_columns(chosen: Any, columns: Columns | None) -> Any:
-    """What a filter by columns asks for, as :func:`densehash.index.matching.matching` takes it.
+    """A filter by columns, checked, as :func:`densehash.index.matching.matching` takes it.
 
     Parameters
     ----------
-    chosen : a filter that speaks of columns
-    columns : those of the index, or None
+    chosen : a filter by columns
+    columns : the columns of the index, or None
 
     Examples
     --------
@@ -119,8 +119,8 @@ def check_of_columns(chosen: Any, columns: Columns | None) -> Any:
     """
     if columns is None:
         raise InputError(
-            "filter speaks of columns, but this index has no payload: build it with payload=..., "
-            "or filter by ids"
+            "filter is by columns, but this index has no payload: build it with payload=..., or "
+            "filter by ids"
         )
     return chosen if is_expression(chosen) else where_of(chosen, columns)
 
@@ -129,7 +129,7 @@ def _of_payload(state: State, where: Any) -> list[Allowed]:
     found: list[Allowed] = []
     for segment in state.segments:
         if segment.payload is not None:
-            mask = matching(segment.payload, where)  # kept for the next search, so not changed
+            mask = matching(segment.payload, where)  # kept for the next search: do not change it
             found.append(mask if segment.live is None else mask & segment.live)
     return found
 
@@ -148,7 +148,7 @@ def _of_function(
     segment: Segment, function: Callable[[NDArray[Any]], ArrayLike]
 ) -> NDArray[np.bool_]:
     ids = public_ids(segment.ids)[:]
-    ids.flags.writeable = False  # the function sees them, and does not change them
+    ids.flags.writeable = False  # the function must not change them
     allowed = as_array(function(ids), "what filter returns")
     if allowed.dtype.kind != "b" or allowed.shape != ids.shape:
         raise InputError(
@@ -169,7 +169,7 @@ def _check_mask(state: State, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def _of_mask(state: State, mask: NDArray[np.bool_]) -> list[Allowed]:
     ids = [segment.live_ids for segment in state.segments]
-    if len(ids) > 1:  # from the order of all ids to that of each segment's
+    if len(ids) > 1:  # from the order of all ids to the order of each segment
         by_id = np.empty(len(mask), np.bool_)
         by_id[np.argsort(np.concatenate(ids), kind="stable")] = mask
         mask = by_id

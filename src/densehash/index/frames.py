@@ -1,4 +1,4 @@
-"""The frame of an Arrow file, looked at before pyarrow acts on what it says."""
+"""Checks the frame of an Arrow file, before pyarrow reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECORDS, _WORDS = 3, 2  # kinds of messages
 
 
 def damaged_payload(what: str) -> FileError:
-    """What to say of bytes that are no payload.
+    """The error for a damaged payload.
 
     Examples
     --------
@@ -28,21 +28,21 @@ def damaged_payload(what: str) -> FileError:
 
 
 def check_frame(array: NDArray[np.uint8], n_rows: int) -> None:
-    """Refuse what pyarrow would act on before it can be validated.
+    """Refuse files that pyarrow would act on before it can validate them.
 
-    These are bodies that are compressed, which densehash never writes and which may unpack to
-    anything, and numbers of rows that are not those of the segment. It looks at the footer and at
+    These are files with compressed bodies, which densehash never writes and which may unpack to any
+    size, and files with another number of rows than the segment. The function reads the footer and
     the head of each message, which are FlatBuffers: a table begins with the distance to a list of
     the places of its fields.
 
     Parameters
     ----------
-    array : uint8 (n_bytes,), of which anything may be wrong
+    array : uint8 (n_bytes,), not trusted
     n_rows : how many rows it must have
 
     Raises
     ------
-    FileError : if it is refused
+    FileError : if the file is refused
     struct.error : if a place lies beyond the end
 
     Examples
@@ -59,7 +59,7 @@ an Arrow file
     length = _number(data, "<i", len(data) - 10)
     end = len(data) - 10
     if not 0 < length <= end:
-        raise damaged_payload("its footer is longer than it is")
+        raise damaged_payload("its footer is longer than the file")
     footer = _Table.root(data[end - length : end])
     n_found = 0
     for field, kind in ((2, _WORDS), (3, _RECORDS)):
@@ -99,14 +99,14 @@ class _Table:
         return cls(data, _number(data, "<I", 0))
 
     def place(self, field: int) -> int:
-        """Where a field is; 0 where it is not there."""
+        """Where a field is; 0 if it is missing."""
         if 4 + 2 * field >= _number(self._data, "<H", self._fields):
             return 0
         offset = _number(self._data, "<H", self._fields + 4 + 2 * field)
         return offset and self._at + offset
 
     def number(self, field: int, form: str) -> int:
-        """A number; 0 where it is not there."""
+        """A number; 0 if it is missing."""
         at = self.place(field)
         return _number(self._data, form, at) if at else 0
 
@@ -118,7 +118,7 @@ class _Table:
         return _Table(self._data, at + _number(self._data, "<I", at))
 
     def blocks(self, field: int) -> Iterator[tuple[int, int, int]]:
-        """Messages: where each begins, bytes of its head, and of its body."""
+        """Messages: where each begins, and how many bytes its head and its body have."""
         at = self.place(field)
         if not at:
             return

@@ -1,4 +1,4 @@
-"""Rows of several places in one order, read as they are asked for."""
+"""Rows of several arrays in one order, which are read when they are used."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["Gathered"]
 
 
 class Gathered(Source):
-    """Rows of several arrays, one below the other, in any order.
+    """Rows of several arrays, one after the other, or in any order.
 
-    What is read is a copy, and pages of maps are given back at once: rows go from old files to new
-    ones without being in memory together.
+    Rows that are read are copies, and pages of maps leave memory at once. So rows can be copied
+    from old files to new ones without being in memory together.
 
     Parameters
     ----------
     parts : arrays (n, d) of one type, or Sources; at least one
-    order : integers (m,), all different: numbers of rows of all parts together; None takes all, as
-        they come
+    order : integers (m,), all different: numbers of rows, counted over all parts; None: all rows,
+        in their order
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Gathered(Source):
         return self._some(rows if self._order is None else self._order[rows])  # type: ignore[arg-type]
 
     def _run(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows that lie one below the other."""
+        """Rows that follow each other."""
         found = np.empty((max(stop - start, 0), self.shape[1]), self.dtype)
         for part, first, last in zip(self._parts, self._limits, self._limits[1:], strict=False):
             low, high = max(start, int(first)), min(stop, int(last))
@@ -59,7 +59,7 @@ class Gathered(Source):
         return found
 
     def _some(self, numbers: NDArray[np.integer]) -> NDArray[Any]:
-        """Rows of any numbers; of each part those that it has, by rising positions."""
+        """Rows of any numbers; each part is read once, in rising order."""
         if len(self._parts) == 1 and isinstance(self._parts[0], np.ndarray):
             found: NDArray[Any] = self._parts[0][numbers]
             give_back(self._parts[0])

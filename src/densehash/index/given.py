@@ -32,11 +32,12 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
     ----------
     given : a pyarrow Table or RecordBatch, a pandas or polars frame, or a list of dicts
     n_rows : how many rows it must have
-    columns : those of the index that the rows are for; None takes those that come
+    columns : the columns of the index to which the rows belong; None: those of the payload
 
     Raises
     ------
-    InputError : if it has other rows or columns, or a type that is not kept
+    InputError : if the number of rows or the columns differ, or a column has a type that cannot be
+        kept
 
     Examples
     --------
@@ -46,7 +47,7 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
     pa = arrow()
     with converting():
         table = _table_of(pa, given, columns)
-        table.validate(full=True)  # or it would be written, and not be read back
+        table.validate(full=True)  # otherwise it could be written, but not read again
     if table.num_rows != n_rows:
         raise InputError(f"X has {n_rows} rows but the payload has {table.num_rows}")
     _check_names(table.column_names)
@@ -56,7 +57,7 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
         table = _as_known(table, columns)
     for name, kind in columns:
         came = kind_of(table.schema.field(name).type)
-        is_null = pa.types.is_null(table.schema.field(name).type)  # nulls only, of any type
+        is_null = pa.types.is_null(table.schema.field(name).type)  # only nulls: they fit any type
         if came != kind and not is_null and not _converts(came, kind):
             raise InputError(
                 f"column {name!r} of the payload is {kind} in the index, got "
@@ -66,13 +67,13 @@ def payload_rows(given: Any, n_rows: int, columns: Columns | None = None) -> Pay
 
 
 def check_given(payload: Any, columns: Columns | None, *, needed: bool = True) -> None:
-    """Refuse a payload for an index that keeps none, and none for rows that must have one.
+    """Refuse a payload if the index has none, and a missing payload if rows must have one.
 
     Parameters
     ----------
-    payload : what was given with rows that are added, or None
-    columns : those of the index, or None
-    needed : whether the rows must have one, where the index has columns
+    payload : the payload of rows that are added, or None
+    columns : the columns of the index, or None
+    needed : whether rows must have a payload if the index has columns
 
     Examples
     --------
@@ -89,13 +90,13 @@ columns year (int64)
         )
     if payload is not None and columns is None:
         raise InputError(
-            "this index has no payload, and rows that come later cannot bring one: build it "
-            "with payload=..."
+            "this index has no payload, so rows that you add cannot have one: build it with "
+            "payload=..."
         )
 
 
 def kinds_of(given: Any) -> tuple[tuple[str, str | None], ...]:
-    """Names of the columns of a payload and how they are kept; None where there are nulls only.
+    """Names and kept types of the columns of a payload; None if a column has only nulls.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def kinds_of(given: Any) -> tuple[tuple[str, str | None], ...]:
 
 
 def _table_of(pa: Any, given: Any, columns: Columns | None) -> Any:
-    """A table of whatever was given; what it has to say beside its columns is dropped."""
+    """A table of whatever was given, without metadata."""
     package = type(given).__module__.partition(".")[0]
     if isinstance(given, pa.Table):
         table = given
@@ -164,28 +165,28 @@ def _kept_as(field: Any) -> str:
     if arrow().types.is_null(field.type):
         raise nulls_only(field.name)
     raise InputError(
-        f"column {field.name!r} of the payload is {field.type}, which is not kept: a payload has "
-        f"{_ALLOWED}"
+        f"column {field.name!r} of the payload is {field.type}, which cannot be kept: a payload "
+        f"has {_ALLOWED}"
     )
 
 
 def nulls_only(name: str) -> InputError:
-    """What to say of a column that has no value.
+    """The error for a column that has no value.
 
     Examples
     --------
     >>> nulls_only("year")
-    InputError("column 'year' of the payload has nulls only, so that its type is unknown: leave it \
-out, or pass a pyarrow Table with a schema")
+    InputError("column 'year' of the payload has nulls only, so its type is unknown: leave it out, \
+or pass a pyarrow Table with a schema")
     """
     return InputError(
-        f"column {name!r} of the payload has nulls only, so that its type is unknown: leave it "
-        "out, or pass a pyarrow Table with a schema"
+        f"column {name!r} of the payload has nulls only, so its type is unknown: leave it out, or "
+        "pass a pyarrow Table with a schema"
     )
 
 
 def _as_known(table: Any, columns: Columns) -> Any:
-    """The columns in the order of the index; others than those are an error."""
+    """The columns in the order of the index; missing and unknown columns are an error."""
     known, came = [name for name, _ in columns], table.column_names
     missing = [name for name in known if name not in came]
     more = [name for name in came if name not in known]
@@ -199,7 +200,7 @@ def _as_known(table: Any, columns: Columns) -> Any:
 
 
 def _converts(came: str | None, kind: str) -> bool:
-    """Whether values of one kind may be those of another, where none of them is changed by it."""
+    """Whether values of one kind may be converted to another, if that changes no value."""
     if came is None:
         return False
     stamps = TIMESTAMP.fullmatch(came), TIMESTAMP.fullmatch(kind)
@@ -209,9 +210,9 @@ def _converts(came: str | None, kind: str) -> bool:
 
 
 def _converted(pa: Any, table: Any, columns: Columns) -> list[Any]:
-    """Record batches of a size that can be handled, in the types that are kept.
+    """Record batches of moderate size, in the types that are kept.
 
-    Repeated strings stay what they are: they are looked at when they are written.
+    Dictionaries of strings stay as they are; the writer decides about them.
     """
     schema = schema_of(columns)
     each = max(min(BATCH_BYTES * len(table) // max(table.nbytes, 1), BATCH_ROWS), 1)

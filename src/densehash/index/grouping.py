@@ -1,8 +1,8 @@
 """Groups of near rows: k-means of a sample, begun in two levels.
 
-First a few coarse groups, then finer ones inside each, which takes a tenth of the time of k-means
-from random rows. Then all centres are moved together: for the same recall, searches visit a tenth
-to a fifth fewer rows. Rows are compared with centres in whole numbers.
+First come a few coarse groups, then finer groups inside each, which takes a tenth of the time of
+k-means from random rows. Then all centres move together; with this, searches visit a tenth to a
+fifth fewer rows for the same recall. Rows are compared with centres in whole numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from densehash.rows.numerics import as_type, column_sums, like, module_of, to_ho
 
 __all__ = ["Centers", "lengthened", "n_groups_for", "n_small_groups_for"]
 
-_SAMPLE = 50  # rows for each group to learn from
-_PASSES = 2  # in each level
-_ROUNDS = 3  # of all groups together
-_FEWEST_IN_LEVELS = 256  # fewer groups are compared with all at once
-_SCORES = 2**28  # of rows and groups, of a tensor, at a time
+_SAMPLE = 50  # rows to learn from, for each group
+_PASSES = 2  # of k-means in each level
+_ROUNDS = 3  # of k-means with all groups together
+_FEWEST_IN_LEVELS = 256  # fewer groups are made in one level
+_SCORES = 2**28  # pairs of a row and a group that a device compares at a time
 
 
 def n_groups_for(n_rows: int) -> int:
@@ -42,7 +42,7 @@ def n_groups_for(n_rows: int) -> int:
 
 
 def n_small_groups_for(n_rows: int) -> int:
-    """How many groups suit so many rows where it costs little to find the nearest.
+    """How many groups suit so many rows if it costs little to find the nearest groups.
 
     Examples
     --------
@@ -53,16 +53,17 @@ def n_small_groups_for(n_rows: int) -> int:
 
 
 class Centers:
-    """Centres of groups, and the way to the nearest one.
+    """Centres of groups; finds the nearest group of a row.
 
     Parameters
     ----------
     centers : float32 (g, d), relative to ``shift``
-    shift : float64 (d,): rows that lie far from zero would drown their differences in float32
-    longest : where queries look for large products, the length that all rows are brought to by one
-        more feature, the last of d; None, the default, where they look for near rows. Then the rows
-        with the largest products are the nearest to a query of this length: S. Bachrach et al.,
-        Speeding up the Xbox recommender system, RecSys 2014
+    shift : float64 (d,), subtracted from rows: rows far from zero would lose their differences in
+        float32
+    longest : if queries look for large products, the length of all rows after one more feature, the
+        last of d, was added. Then the rows with the largest products are the nearest to a query of
+        this length: S. Bachrach et al., Speeding up the Xbox recommender system, RecSys 2014.
+        None (default): queries look for near rows.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Centers:
 
     @property
     def label_type(self) -> type[np.unsignedinteger[Any]]:
-        """The smallest type that holds a number of a group: numpy sorts 16 bits at once."""
+        """The smallest type for the number of a group: numpy sorts 16 bits fastest."""
         return np.uint16 if len(self) <= 2**16 else np.uint32
 
     def scores(self, queries: NDArray[Any], metric: str) -> NDArray[np.float32]:
@@ -177,7 +178,7 @@ class Centers:
 
 
 def lengthened(rows: Floats, longest: float) -> Floats:
-    """Rows with one more feature that makes them so long; 0 for those that are longer.
+    """Rows with one more feature, which gives them the length ``longest``; 0 for longer rows.
 
     Examples
     --------
@@ -196,7 +197,7 @@ def lengthened(rows: Floats, longest: float) -> Floats:
 def _start(
     vectors: NDArray[np.float32], n_groups: int, random_state: RandomState
 ) -> NDArray[np.float32]:
-    """Centres of coarse groups, or of finer ones inside each."""
+    """Centres to begin with: of coarse groups if there are few, or of finer groups inside them."""
     rows = rows_of(vectors)
     n_coarse = n_groups if n_groups < _FEWEST_IN_LEVELS else round(math.sqrt(n_groups))
     start = random_centers(rows, n_coarse, random_state, "groups")
@@ -221,7 +222,7 @@ def _start(
 
 
 def _moved(centers: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each centre at the mean of the rows nearest to it; where there are none, as before."""
+    """Each centre moved to the mean of the rows nearest to it; without such rows, it stays."""
     import scipy.sparse  # noqa: PLC0415  only learning needs it
 
     labels = _native.Centers(centers).nearest(rows, n_threads())
@@ -235,7 +236,7 @@ def _moved(centers: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[n
 
 
 def _product(queries: NDArray[np.float32], centers: NDArray[np.float32]) -> NDArray[np.float32]:
-    if len(queries) == 1:  # a row alone is summed in another order than among others
+    if len(queries) == 1:  # BLAS sums a single row in another order, which rounds differently
         return _product(np.repeat(queries, 2, axis=0), centers)[:1]
     scores: NDArray[np.float32] = queries @ centers.T
     return scores

@@ -1,7 +1,7 @@
-"""Names of rows: int64 numbers, or strings.
+"""Ids of rows: int64 numbers, or strings.
 
-Strings are kept as numpy's bytes of one width, in UTF-8: they sort as Python's strings do, are
-searched at the speed of numpy, and a file of them is plain ``.npy``.
+Strings are kept as numpy's bytes of one width, in UTF-8. They sort like Python's strings, numpy
+searches them fast, and a file of them is a plain ``.npy``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LONGEST = 1024
 
 
 def check_ids(ids: ArrayLike, name: str = "ids") -> Ids:
-    r"""Ids in the form in which they are kept.
+    r"""Ids as they are kept.
 
     Parameters
     ----------
     ids : integers from 0 on, or strings, of shape (n,)
-    name : what the error calls them
+    name : their name in errors
 
     Returns
     -------
@@ -54,7 +54,7 @@ def check_ids(ids: ArrayLike, name: str = "ids") -> Ids:
     """
     if isinstance(ids, (str, bytes)):
         raise InputError(f"{name} must be an array of ids, got {ids!r}")
-    # numpy drops what ends a string as NUL; a list is looked at as it is.
+    # numpy drops NUL at the end of a string, so a list is not turned into an array of strings.
     array = ids if isinstance(ids, np.ndarray) else _as_objects(ids, name)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension, got shape {array.shape}")
@@ -77,7 +77,7 @@ def check_ids(ids: ArrayLike, name: str = "ids") -> Ids:
 
 
 def type_of(ids: Ids) -> IdType:
-    """Which of the two types ids are of.
+    """The type of ids, one of two.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def public_ids(ids: Ids) -> NDArray[Any]:
     try:
         found.reshape(-1)[:] = [value.decode() for value in ids.reshape(-1).tolist()]
     except UnicodeDecodeError as error:
-        raise FileError(f"an id is no UTF-8, the index is damaged: {error}") from None
+        raise FileError(f"the index is damaged: an id is not UTF-8: {error}") from None
     return found
 
 
 def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where ids lie in a rising array of them.
+    """Where ids are in a rising array of ids.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
 
     Returns
     -------
-    ranks : intp (m,), where each is, or would be
-    there : bool (m,), whether it is
+    ranks : intp (m,), the place of each id, or the place where it would be
+    there : bool (m,), whether it is there
 
     Examples
     --------
@@ -127,7 +127,7 @@ def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
     fits = np.ones(len(wanted), np.bool_)
     if ids.dtype.kind == "S" and wanted.dtype.itemsize > ids.dtype.itemsize:
-        # Of one width, or numpy would copy all ids to widen them.
+        # Both get one width: otherwise numpy would copy all ids to widen them.
         fits = np.char.str_len(wanted) <= ids.dtype.itemsize
         wanted = wanted.astype(ids.dtype)
     ranks = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
@@ -135,7 +135,7 @@ def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
 
 
 def first_double(ids: Ids) -> Any | None:
-    """The first id, in their order, that is there twice; None where all differ.
+    """The smallest id that is there twice; None if all differ.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def first_double(ids: Ids) -> Any | None:
 
 
 def no_ids(id_type: str) -> NDArray[Any]:
-    """No ids, of a type.
+    """An empty array of ids of a type.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def no_ids(id_type: str) -> NDArray[Any]:
 
 
 def keys_of(ids: Ids) -> NDArray[np.int64]:
-    """Integers that are ordered as these ids are; of any shape.
+    """Integers in the same order as ids of any shape.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _check_integers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
                 f"{name} must be from 0 to 2**63 - 1, got {low if low < 0 else high}; "
                 "-1 stands for no row"
             )
-    return np.array(array, dtype=np.int64)  # what was given may change later
+    return np.array(array, dtype=np.int64)  # a copy: users may change their array
 
 
 def _encode(values: list[Any], name: str) -> Ids:

@@ -1,4 +1,4 @@
-"""From rows to an index that has learnt from them: at once, or when enough of them have come."""
+"""Makes an index that learns from its rows: at once, or when it has enough of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from densehash.truth import METRICS
 __all__ = ["LEARN_AT", "built", "grown", "ready_for", "state_to_learn"]
 
 LEARN_AT = 8_192
-"""Rows from which an index that was created empty learns. More make its decoder no better."""
+"""With how many rows an index that was created empty learns. More do not improve its decoder."""
 
 
 def built(
@@ -52,10 +52,10 @@ def built(
     Parameters
     ----------
     X : its rows, (n, d)
-    ids : of these rows, (n,); None where they are 0 to n - 1
-    payload : of these rows, or None
-    vector_type : in which vectors are kept, or None
-    next_id : at least this is the first number that was never an id
+    ids : ids of these rows, (n,); None: 0 to n - 1
+    payload : payload of these rows, or None
+    vector_type : the type in which vectors are kept; None: they are not kept
+    next_id : the smallest number that may be given to a new row, at least
     place : where segments go
     hashed : as in :func:`~densehash.index.encoding.rowset_of`
     metric, random_state, verbose, **settings : as in :func:`~densehash.index.building.learnt`
@@ -86,14 +86,14 @@ def built(
 
 
 def state_to_learn(n_features: int, metric: str, settings: Mapping[str, Any]) -> State:
-    """An index of no rows, which learns when enough have come.
+    """An empty index, which learns when it has enough rows.
 
     Parameters
     ----------
-    n_features : of the rows to come
-    metric : what searches go by
-    settings : those of a :class:`~densehash.index.sketches.unlearnt.Plan`. What cannot be learnt is
-        refused now, and not when there are rows
+    n_features : features of the rows that will be added
+    metric : the metric of searches
+    settings : the settings of a :class:`~densehash.index.sketches.unlearnt.Plan`. Wrong settings
+        raise an error now, not when there are rows.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def state_to_learn(n_features: int, metric: str, settings: Mapping[str, Any]) ->
     learn_at = check_integer(settings["learn_at"], "learn_at", 2)
     if not isinstance(settings.get("hasher", "auto"), str):
         raise InputError(
-            "hasher must be the name of a method here, which is kept until there are rows to learn "
-            f"from, got a {type(settings['hasher']).__name__}"
+            "hasher must be the name of a method here, because it is kept until there are rows to "
+            f"learn from, got a {type(settings['hasher']).__name__}"
         )
     seed = settings.get("random_state")
     chance = check_chance(seed)
@@ -121,7 +121,7 @@ def state_to_learn(n_features: int, metric: str, settings: Mapping[str, Any]) ->
         options={name: told[name] for name in ("n_groups", "n_tables")},
         keeps_vectors=kept_type(np.dtype("float32"), plan.keep_vectors) is not None,
     )
-    reason = f"flat: every row is compared until there are {learn_at:,}, from which it then learns"
+    reason = f"flat: every row is compared until there are {learn_at:,} rows to learn from"
     return State(Unlearnt(d, plan), Flat(), metric, "int64", "float32", reason=reason)
 
 
@@ -131,14 +131,14 @@ def ready_for(
     ids: NDArray[Any] | None,
     payload: PayloadRows | None,
 ) -> State:
-    """The index before it gets rows: the first ones decide what types it has.
+    """The index before it gets rows; the first rows decide which types it has.
 
     Parameters
     ----------
     state : the index
-    X : rows to come, (n, d)
-    ids : of these rows; None takes numbers
-    payload : of these rows, or None
+    X : the rows that will be added, (n, d)
+    ids : ids of these rows; None: numbers
+    payload : payload of these rows, or None
 
     Examples
     --------
@@ -155,14 +155,14 @@ def ready_for(
             payload=None if payload is None else payload.columns,
         )
     if ids is None and state.id_type == "string":
-        raise InputError("ids are strings here, so rows that are added must bring theirs")
+        raise InputError("the ids of this index are strings: give ids for the rows that you add")
     if id_type != state.id_type:
-        raise InputError(f"ids are of type {id_type}, those of the index {state.id_type}")
+        raise InputError(f"ids must be of type {state.id_type}, as in the index, got {id_type}")
     return state
 
 
 def grown(state: State, place: Place = MEMORY, *, verbose: bool = False) -> State:
-    """The index after it got rows: where they are enough, one that has learnt from them.
+    """The index after it got rows: if they are enough, an index that has learnt from them.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def grown(state: State, place: Place = MEMORY, *, verbose: bool = False) -> Stat
     if rows.vectors is None:
         raise TypeError("there are no vectors to learn from")
     ids, X, payload = rows.ids, rows.vectors, rows.payload
-    order = np.argsort(ids, kind="stable")  # what is learnt does not depend on how rows came
+    order = np.argsort(ids, kind="stable")  # the order in which rows were added must not matter
     if not np.array_equal(order, np.arange(len(ids))):
         ids, X = ids[order], Gathered([X], order)
         payload = None if payload is None else payload.take(order)
@@ -198,13 +198,13 @@ def grown(state: State, place: Place = MEMORY, *, verbose: bool = False) -> Stat
 
 
 def _told(plan: Plan) -> dict[str, Any]:
-    """What it says of the sketch and the kind."""
+    """The settings of a plan for the sketch and the kind."""
     others = ("learn_at", "keep_vectors", "random_state")
     return {name: value for name, value in asdict(plan).items() if name not in others}
 
 
 def _first_type(X: NDArray[Any] | Source, plan: Plan) -> str:
-    """The type in which vectors are kept until it learns, which needs all of them."""
+    """The type in which all vectors are kept until the index learns from them."""
     kept = kept_type(X.dtype, plan.keep_vectors)
     name = sketch_for(plan.sketch, plan.hasher, plan.kind, plan.n_bits)
     with_scales = kept == "int8" and X.dtype.kind == "f" and name == Signs.name

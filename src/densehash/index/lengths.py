@@ -1,4 +1,4 @@
-"""Rows of length one: what is hashed and grouped where cosines are compared."""
+"""Rows of length one, which are hashed and grouped if the metric is "cosine"."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from densehash.source import Source
 __all__ = ["UnitRows", "unit"]
 
 
-_SMALL = 1e-25  # of squared lengths; of smaller ones, parts may vanish in float32
+_SMALL = 1e-25  # smaller squared lengths lose numbers in float32
 
 
 def unit(rows: Any) -> NDArray[np.floating]:
-    """Rows scaled to length one; those that are all zero, or not finite, stay as they are.
+    """Rows scaled to length one; rows of zeros, and rows that are not finite, stay as they are.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ def unit(rows: Any) -> NDArray[np.floating]:
 
     Returns
     -------
-    float64 array (n, d) where the rows are float64, or float32; of a tensor, a tensor where it is
+    array (n, d), float64 if the rows are float64, otherwise float32; if the rows are a tensor, a
+    tensor on the same device
 
     Examples
     --------
@@ -49,7 +50,7 @@ def unit(rows: Any) -> NDArray[np.floating]:
 
 
 def _carefully(floats: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The same for rows whose squares may overflow or vanish: divided by the largest first."""
+    """:func:`unit` for rows whose squares may overflow or vanish: first divided by the largest."""
     module = module_of(floats)
     largest = module.amax(abs(floats), 1)[:, np.newaxis]
     largest[(largest == 0) | ~module.isfinite(largest)] = 1
@@ -61,7 +62,7 @@ def _carefully(floats: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 class UnitRows(Source):
-    """Vectors whose rows are scaled to length one as they are read.
+    """Vectors whose rows are scaled to length one when they are read.
 
     Parameters
     ----------

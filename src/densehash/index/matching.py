@@ -1,4 +1,4 @@
-"""Which rows of a payload a filter finds, by the functions of Arrow."""
+"""Finds the rows of a payload that match a filter, by the functions of Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FUNCTIONS = {
     "<": "less",
     "<=": "less_equal",
 }
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second
 
 
 def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
@@ -33,7 +33,7 @@ def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
 
     Parameters
     ----------
-    payload : of a segment
+    payload : the payload of a segment
     chosen : what :func:`densehash.index.where.where_of` returns, or an Expression of pyarrow
 
     Examples
@@ -54,7 +54,7 @@ def matching(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
 
 
 def key_of(chosen: Any) -> Any:
-    """What equals the keys of filters that find the same, and can be hashed.
+    """A key that can be hashed; filters with equal keys find the same rows.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def is_expression(chosen: object) -> bool:
 
 
 class _Same:
-    """An Expression as a key: what equals it, types of values included, finds the same rows."""
+    """An Expression as a key; equal Expressions have values of equal types, too."""
 
     def __init__(self, expression: Any) -> None:
         self._expression, self._hash = expression, hash(str(expression))
@@ -119,7 +119,7 @@ def _by_expression(payload: Payload, chosen: Any) -> NDArray[np.bool_]:
 
 
 def _found(batch: Any, where: Where, kinds: dict[str, str]) -> Any:
-    """For each row true, false or null."""
+    """For each row: true, false or null."""
     pc = arrow().compute
     if isinstance(where, Asked):
         column = batch.column(batch.schema.get_field_index(where.column))
@@ -138,7 +138,7 @@ def _tested(array: Any, test: Asked, kind: str) -> Any:
     pc = pa.compute
     if test.how == "null":
         return pc.is_null(array)
-    if pa.types.is_dictionary(array.type):  # each string is looked at once
+    if pa.types.is_dictionary(array.type):  # each different string is tested once
         return _tested(array.dictionary, test, kind).take(array.indices)
     if kind == "list of strings":
         return _in_lists(array, test)
@@ -176,7 +176,7 @@ def _in_lists(array: Any, test: Asked) -> Any:
 
 
 def _compared_whole(array: Any, how: str, value: Any) -> Any:
-    """Whole numbers against any number, to the last digit: nothing is rounded."""
+    """Compares integers with any number exactly, without rounding."""
     pa = arrow()
     pc = pa.compute
     is_infinite = isinstance(value, float) and math.isinf(value)
@@ -191,20 +191,20 @@ def _compared_whole(array: Any, how: str, value: Any) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a type of whole numbers has a number."""
+    """Whether an integer type can hold a number."""
     limits = np.iinfo(str(kind))
     return bool(limits.min <= value <= limits.max) and value == math.floor(value)
 
 
 def _constant(array: Any, truth: bool) -> Any:
-    """The same for all rows that are not null."""
+    """The same truth value for all rows that are not null."""
     pa = arrow()
     missing = array.is_null().to_numpy(zero_copy_only=False)
     return pa.array(np.full(len(array), truth), mask=missing)
 
 
 def _ticks(value: dt.datetime, a_second: int) -> Fraction:
-    """A time as it is kept, but not rounded."""
+    """A time in ticks since 1970, not rounded."""
     begin = dt.datetime(1970, 1, 1, tzinfo=value.tzinfo)
     return Fraction((value - begin) // dt.timedelta(microseconds=1) * a_second, 10**6)
 

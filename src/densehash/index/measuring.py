@@ -1,7 +1,7 @@
-"""What to expect of a search: measured when an index is built, on some of its own rows.
+"""The recall of searches, measured with some rows of the index when it is built.
 
-Each of these rows asks for its nearest others, which a plain comparison with all rows tells. So an
-index knows how far it has to look for a recall, and searches go by that where they are not told.
+The nearest others of each of these rows are known from a comparison with all rows. So the index
+learns how far a search must look to reach a recall, and uses this as the default.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 RECALLS = (0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
-"""What an index knows how to reach."""
+"""The recalls for which an index measures how far to look."""
 
 USUAL_RECALL = 0.97
-"""What a search is to find where nothing is said; a little more than .95, to be safe."""
+"""The default recall of a search: a little more than .95, to be safe."""
 
-_FEWEST_ROWS = 256  # fewer are all compared: there is too little to measure
-_ASKING = 200  # rows that ask
-_CLOSE = 0.005  # to a recall, as near as it can be measured
+_FEWEST_ROWS = 256  # fewer rows are all compared: they are too few to measure with
+_ASKING = 200  # rows that are used as queries
+_CLOSE = 0.005  # recalls cannot be measured more exactly than this
 
 
 def measured(
@@ -59,15 +59,15 @@ def measured(
     verbose: bool = False,
     hashed: Any = None,
 ) -> State:
-    """An index that was just built, and knows how far to look.
+    """The index with settings that say how far to look.
 
     Parameters
     ----------
-    state : the index
+    state : an index that was just built
     X : its rows, (n, d)
-    ids : of these rows, (n,); None where they are 0 to n - 1
-    random_state : draws the rows that ask
-    verbose : whether it shows a bar while it takes long
+    ids : ids of these rows, (n,); None: 0 to n - 1
+    random_state : draws the rows that are used as queries
+    verbose : whether to show a progress bar for long work
     hashed : as in :func:`~densehash.index.encoding.rowset_of`
 
     Examples
@@ -100,12 +100,12 @@ def measured(
         advance(1)
     reason = state.reason
     if settings.reach is not None and settings.reach.stop == EVERYTHING.stop:
-        reason += "; estimates tell too little of these rows, so every row is compared"
+        reason += "; estimates are too inaccurate for these rows, so every row is compared"
     return replace(state, reason=reason, settings=settings)
 
 
 def rows_that_ask(n: int, random_state: int | RandomState | None) -> NDArray[np.int64]:
-    """Numbers of rows, of n, whose neighbours recall is measured by; none, where n is too few.
+    """Numbers of some of n rows, which are used as queries to measure recall; none if n is small.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def rows_that_ask(n: int, random_state: int | RandomState | None) -> NDArray[np.
 
 
 def with_too_few(state: State, n: int) -> State:
-    """An index of so few rows that nothing is measured."""
+    """An index of so few rows that recall is not measured."""
     few = f"{n:,} rows are too few to learn from, so every row is compared"
     return replace(state, reason=f"{state.reason}; {few}")
 
@@ -126,21 +126,21 @@ def with_too_few(state: State, n: int) -> State:
 def settings_for(
     state: State, asked: Question, truth: NDArray[Any], own: NDArray[np.int64]
 ) -> Settings:
-    """How far an index must look, by the neighbours of some of its rows.
+    """How far a search must look, measured with some rows of the index and their neighbours.
 
     Parameters
     ----------
     state : the index
-    asked : q of its rows
-    truth : (q, k) their neighbours without themselves: distances where these are exact, or else
-        positions, counted over all segments
-    own : int64 (q,), positions of the rows that ask
+    asked : q of its rows, as queries
+    truth : (q, k), the neighbours of each, without the row itself: their distances if vectors are
+        kept exactly, otherwise their positions, counted over all segments
+    own : int64 (q,), positions of the q rows
     """
     kept = state.vector_type is not None
     reaches = state.sketch.reaches(
         state.segments, asked.vectors, truth, RECALLS, k=USUAL_K, exact=kept, own=own
     )
-    if state.is_exact:  # what estimates cannot tell apart is compared
+    if state.is_exact:  # if estimates do not reach a recall, every row is compared
         reaches = tuple(
             reach
             if reach.expected >= reach.recall - _CLOSE
@@ -153,17 +153,17 @@ def settings_for(
 def distances_to(
     state: State, asked: Question, positions: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Distances of queries to rows by their kept vectors, rising.
+    """Distances of queries to rows, by their kept vectors, in rising order.
 
     Parameters
     ----------
     state : the index
     asked : q queries
-    positions : int64 (q, k), numbers of rows, counted over all segments, -1 where there is none
+    positions : int64 (q, k), positions of rows, counted over all segments; -1 for a missing row
 
     Returns
     -------
-    float32 (q, k), infinite where there is none
+    float32 (q, k), infinite for a missing row
     """
     parts: list[Candidates] = []
     first = 0
@@ -177,7 +177,7 @@ def distances_to(
 
 
 def _without(near: NDArray[np.int64], own: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Rows but the one that asks; but the last one, where that is not among them."""
+    """Neighbours without the row itself; without the last one if the row is not among them."""
     is_own = near == own[:, np.newaxis]
     is_own[~is_own.any(axis=1), -1] = True
     others: NDArray[np.int64] = near[~is_own].reshape(len(near), -1)
@@ -187,7 +187,7 @@ def _without(near: NDArray[np.int64], own: NDArray[np.integer]) -> NDArray[np.in
 def _positions(
     state: State, ids: NDArray[Any] | None, numbers: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """Where rows of some numbers lie, counted over all segments."""
+    """Positions of rows, by their numbers, counted over all segments."""
     flat = numbers.reshape(-1)
     where, ranks = locate(state, flat if ids is None else ids[flat])
     firsts = firsts_of(state.segments)

@@ -2,18 +2,18 @@
 
 M. Norouzi, A. Punjani, D. J. Fleet, Fast exact search in Hamming space with multi-index hashing,
 PAMI 2014. Codes are cut into m substrings. Two codes that differ in r bits differ in at most
-``r // m`` bits of one of the substrings, so that a few places of each table hold all codes within
-r. Here the m tables are not visited evenly: with ``a[t]`` the number of distances, from 0 up, that
-were visited in table t, all codes within ``sum(a) - 1`` were seen, and what is visited next is
-whatever costs least. Where that would cost more than a scan, a scan answers: the answers are those
-of :mod:`densehash.hamming`, always.
+``r // m`` bits of one of the substrings, so a few places of each table hold all codes within
+distance r. Here the m tables are not visited evenly. If distances 0 to ``a[t] - 1`` were visited in
+each table t, all codes within ``sum(a) - 1`` were seen; the next visit is the one that costs least.
+If that would cost more than a scan, a scan finds the answer. The answers are always those of
+:mod:`densehash.hamming`.
 
 :func:`multi_probe` looks only where neighbours are likely: Q. Lv, W. Josephson, Z. Wang,
 M. Charikar, K. Li, Multi-probe LSH: efficient indexing for high-dimensional similarity search,
 VLDB 2007.
 
 All functions release the GIL, give the same bytes for any number of threads, and stop soon after
-Ctrl-C. Tables that come from a damaged file never make them read what is not theirs.
+Ctrl-C. Even with tables from a damaged file, they never read outside their arrays.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = [
 _MOST_SUBSTRING = 26  # bits: a table has an entry for each value of its substring
 _FEWEST_BITS = 8  # of a substring, by default
 MOST_PROBES = 2**20
-"""Values of a substring that are looked up in each table, at most."""
+"""The most values of a substring that are looked up in each table."""
 _MOST_K = 2**48
-_PATIENCE = 1.0  # what tables may cost before a scan answers, in scans
+_PATIENCE = 1.0  # how many times the cost of a scan the tables may take
 
 
 def n_tables_for(n_bits: int, n_rows: int) -> int:
@@ -74,15 +74,15 @@ def build_tables(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Make the tables of codes.
 
-    The bits are cut, in their order, into substrings whose lengths differ by 1 at most, the longer
-    ones first. Bit i of a substring's value is its bit i.
+    The bits are cut, in their order, into substrings whose lengths differ by at most 1, the longer
+    ones first. Bit i of the value of a substring is its bit i.
 
     Parameters
     ----------
     codes : uint8 (n, ceil(n_bits / 8)), padding bits zero, n below 2**32
     n_bits : from 1 to 4096
     n_tables : from ``ceil(n_bits / 26)`` to n_bits; see :func:`n_tables_for`
-    n_threads : number of threads; at most one a table
+    n_threads : number of threads; at most one for each table
 
     Returns
     -------
@@ -128,7 +128,7 @@ def multi_top_k(
     codes : uint8 (n, width)
     n_bits : length of the codes
     starts, rows : what :func:`build_tables` returned for these codes
-    allowed : bool (n,), which codes may be found; None is all
+    allowed : bool (n,), which codes may be found; None: all
     k : at least 1; may exceed n
     n_threads : number of threads
 
@@ -136,12 +136,12 @@ def multi_top_k(
     -------
     distances : int32 (q, k), rising
     positions : int64 (q, k), positions in ``codes``; equal distances by position.
-        Both are -1 where there are fewer than k.
+        Both are -1 if there are fewer than k.
 
     Raises
     ------
     FileError
-        Where the tables cannot be those of these codes.
+        If the tables cannot belong to these codes.
 
     Examples
     --------
@@ -188,20 +188,20 @@ def multi_within(
     codes : uint8 (n, width)
     n_bits : length of the codes
     starts, rows : what :func:`build_tables` returned for these codes
-    allowed : bool (n,), which codes may be found; None is all
+    allowed : bool (n,), which codes may be found; None: all
     radius : at least 0
     n_threads : number of threads
 
     Returns
     -------
-    limits : int64 (q + 1,); query i's answers are at ``limits[i]:limits[i + 1]``
+    limits : int64 (q + 1,); the answers of query i are at ``limits[i]:limits[i + 1]``
     distances : int32 (limits[-1],), rising for each query
     positions : int64 (limits[-1],), positions in ``codes``; equal distances by position
 
     Raises
     ------
     FileError
-        Where the tables cannot be those of these codes.
+        If the tables cannot belong to these codes.
 
     Examples
     --------
@@ -246,10 +246,10 @@ def multi_probe(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Find the k nearest of the codes in the likeliest places of the tables.
 
-    In each table, the ``n_probes`` values of the substring are looked up whose bits that differ
-    from the query's have the least sum of ``|margin|``; the query's own value is the first. Equal
-    sums are ordered by which bits differ: those without the bit of the largest ``|margin|`` first,
-    then those without the second largest, and so on.
+    In each table, ``n_probes`` values of the substring are looked up. The value of the query itself
+    comes first. The others are ordered by the sum of ``|margin|`` over the bits that differ from
+    the query, the smallest first. Equal sums are ordered by which bits differ: first those without
+    the bit of the largest ``|margin|``, then those without the second largest, and so on.
 
     Parameters
     ----------
@@ -258,8 +258,8 @@ def multi_probe(
     codes : uint8 (n, width)
     n_bits : length of the codes
     starts, rows : what :func:`build_tables` returned for these codes
-    allowed : bool (n,), which codes may be found; None is all
-    n_probes : from 1 to 1,048,576; more than there are values of a substring are all of them
+    allowed : bool (n,), which codes may be found; None: all
+    n_probes : from 1 to 1,048,576; if a substring has fewer values, all of them
     k : at least 1; may exceed n
     n_threads : number of threads
 
@@ -267,12 +267,12 @@ def multi_probe(
     -------
     distances : int32 (q, k), Hamming distances, rising
     positions : int64 (q, k), positions in ``codes``; equal distances by position.
-        Both are -1 where fewer than k were found.
+        Both are -1 if fewer than k were found.
 
     Raises
     ------
     FileError
-        Where the tables cannot be those of these codes.
+        If the tables cannot belong to these codes.
 
     Examples
     --------
@@ -302,7 +302,7 @@ def multi_probe(
 
 @contextmanager
 def _tables(starts: NDArray[np.uint32], rows: NDArray[np.uint32]) -> Iterator[None]:
-    """What is said of tables that are not what they should be."""
+    """Check tables, and turn what native code finds wrong with them into a FileError."""
     for name, array, n_dimensions in (("starts", starts, 1), ("rows", rows, 2)):
         if array.dtype != np.uint32 or array.ndim != n_dimensions:
             raise FileError(
@@ -340,7 +340,7 @@ def _check_margins(margins: ArrayLike, n_queries: int, n_bits: int) -> NDArray[n
             f"margins must be real numbers of shape ({n_queries}, {n_bits}), "
             f"got {array.dtype} of shape {array.shape}"
         )
-    with np.errstate(over="ignore"):  # what is too large is infinite, and then refused
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused below
         found = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(found).all():
         row, column = np.argwhere(~np.isfinite(found))[0]

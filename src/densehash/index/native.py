@@ -1,11 +1,11 @@
 """The inner loops of the index: visiting groups and re-ranking, in native code.
 
-Rows lie by group, at *positions*; a row's *rank* is its place in the order of ids, by which ties
-are broken. All functions release the GIL, give the same bytes for any number of threads, and stop
-soon after Ctrl-C. Arrays that come from a damaged file never make them read what is not theirs:
-where one says what cannot be, and it matters, they raise
-:class:`~densehash.errors.FileError`. Queries are taken in an order that suits the caches, so that
-many at once are answered faster than a few at a time.
+Rows are ordered by group; the *position* of a row is its place in this order. Its *rank* is its
+place in the order of ids, by which ties are broken. All functions release the GIL, give the same
+bytes for any number of threads, and stop soon after Ctrl-C. Even with arrays from a damaged file,
+they never read outside their arrays: if they meet an impossible number, they raise
+:class:`~densehash.errors.FileError`. They take queries in an order that suits the caches, so many
+queries in one call are faster than a few at a time.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _VECTOR_TYPES = tuple(map(np.dtype, VECTOR_TYPES))
 
 
 def nearest_groups(scores: ArrayLike, p: int, *, n_threads: int | None = None) -> NDArray[np.int32]:
-    """Find the groups that each query is to visit.
+    """Find the groups that each query visits.
 
     Parameters
     ----------
-    scores : float32 (q, g); NaN is the least of scores
+    scores : float32 (q, g); NaN is the smallest score
     p : from 1 to g
     n_threads : number of threads
 
     Returns
     -------
-    groups : int32 (q, p), those with the largest scores, the largest first; ties by number
+    groups : int32 (q, p), the groups with the largest scores, the largest first; ties by number
 
     Examples
     --------
@@ -82,26 +82,26 @@ def top_k_in_groups(
     codes : uint8 (n, width), n below 2**32
     limits : int64 (g + 1,), rising; group i is at ``codes[limits[i]:limits[i + 1]]``
     probes : int32 (q, p), numbers of groups, no group twice for a query: its codes would be found
-        twice. It is fastest where the nearest group comes first.
-    ranks : uint32 (n,), a permutation of 0 .. n - 1, the rank at each position; None where the
-        rank is the position
-    allowed : bool (n,), by rank, which codes may be found; None is all
+        twice. It is fastest if the nearest group comes first.
+    ranks : uint32 (n,), a permutation of 0 .. n - 1, the rank at each position; None if ranks
+        equal positions
+    allowed : bool (n,), by rank, which codes may be found; None: all
     k : at least 1; may exceed n
-    ordered : whether the answers are to be in order; where not, they are in one that is the same
+    ordered : whether answers must be ordered by distance; if not, their order is still the same
         every time
-    n_threads : number of threads; at most one a query
+    n_threads : number of threads; at most one for each query
 
     Returns
     -------
     distances : int32 (q, k)
     positions : int64 (q, k), the k least by (Hamming distance, rank).
-        Both are -1 at the end where there are fewer than k.
+        Both are -1 at the end if there are fewer than k.
 
     Raises
     ------
     FileError
-        Where limits, probes or ranks say what cannot be. Ranks are read only where they matter:
-        for ``allowed``, and for ties.
+        If limits, probes or ranks are impossible. Ranks are read only if they matter: for
+        ``allowed``, and for ties.
 
     Examples
     --------
@@ -149,33 +149,33 @@ def rerank(
     metric: str,
     n_threads: int | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Put candidates in order by their true distances.
+    """Order candidates by their true distances.
 
-    Sums of integers are exact, where queries and vectors are both uint8 or both int8. Other
-    queries are compared as float32, and sums are of float32, the same to the bit on every machine;
-    the root, quotient and difference that make distances of sums are of float64.
+    If queries and vectors are both uint8 or both int8, sums are exact, in integers. Other queries
+    are compared as float32, and sums are float32, the same to the bit on every machine. The square
+    root, the quotient and the difference that turn sums into distances are float64.
 
     Parameters
     ----------
     queries : real (q, d)
     vectors : float32, float16, uint8 or int8 (n, d), n below 2**32
-    positions : int64 (q, c), a query's candidates, none twice; -1 is none
-    ranks : uint32 (n,), the rank at each position; None where the rank is the position
+    positions : int64 (q, c), the candidates of each query, none twice; -1: no candidate
+    ranks : uint32 (n,), the rank at each position; None if ranks equal positions
     k : at least 1; may exceed c
-    metric : "l2", the Euclidean distance; "cosine", 1 - the cosine, and 1 where a length is zero;
-        or "ip", minus the inner product
+    metric : "l2", the Euclidean distance; "cosine", one minus the cosine, and 1 if a length is
+        zero; or "ip", minus the inner product
     n_threads : number of threads
 
     Returns
     -------
-    distances : float32 (q, k), rising; NaN, where vectors hold such, is last
+    distances : float32 (q, k), rising; if vectors hold NaN, these distances come last
     positions : int64 (q, k); equal distances by rank.
-        Infinity and -1 where there are fewer than k.
+        Infinity and -1 if there are fewer than k.
 
     Raises
     ------
     FileError
-        Where a position is below -1 or not below n, or a rank, if it matters, not below n.
+        If a position is below -1 or not below n, or if a rank that matters is not below n.
 
     Examples
     --------
@@ -227,14 +227,14 @@ def rerank_codes(
     *,
     n_threads: int | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Put candidates in order by their asymmetric distances, from codes alone.
+    """Order candidates by their asymmetric distances, from codes alone.
 
     Parameters
     ----------
     margins : float32 (q, n_bits); what ``hasher.project(queries)`` returns
     codes : uint8 (n, ceil(n_bits / 8)), n below 2**32
-    positions : int64 (q, c), a query's candidates, none twice; -1 is none
-    ranks : uint32 (n,), the rank at each position; None where the rank is the position
+    positions : int64 (q, c), the candidates of each query, none twice; -1: no candidate
+    ranks : uint32 (n,), the rank at each position; None if ranks equal positions
     k : at least 1; may exceed c
     n_threads : number of threads
 
@@ -242,12 +242,12 @@ def rerank_codes(
     -------
     distances : float32 (q, k), rising; what :func:`densehash.asymmetric.distances` computes
     positions : int64 (q, k); equal distances by rank.
-        Infinity and -1 where there are fewer than k.
+        Infinity and -1 if there are fewer than k.
 
     Raises
     ------
     FileError
-        Where a position is below -1 or not below n, or a rank, if it matters, not below n.
+        If a position is below -1 or not below n, or if a rank that matters is not below n.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def rerank_codes(
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """What native code finds to be impossible in arrays came from a damaged file.
+    """Turn an error of native code about impossible numbers into one about a damaged file.
 
     Examples
     --------
@@ -297,7 +297,7 @@ def damage() -> Iterator[None]:
 
 
 def damaged(error: RuntimeError) -> FileError:
-    """What :func:`damage` raises, for calls that take less time than a ``with``.
+    """The error that :func:`damage` raises, for calls that are too short for a ``with``.
 
     Examples
     --------
@@ -333,6 +333,6 @@ def _check_rows(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 def _in_order(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     flags = array.flags
-    if array.dtype == dtype and flags.c_contiguous and flags.aligned:  # as nearly always
+    if array.dtype == dtype and flags.c_contiguous and flags.aligned:  # nearly always true
         return array
     return np.require(array, dtype, ["C", "A"])

@@ -1,7 +1,7 @@
-"""The one order of rows: by distance, equal distances by id; and what is not there comes last.
+"""The only order of rows: by distance, then by id; missing rows come last.
 
-Kernels order rows of one segment so, by their ranks. Everything that puts rows of several places
-together, segments or shards, does it here.
+Kernels order the rows of one segment in this way, by their ranks. Rows of several segments or
+shards are merged here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Found", "Ranked", "first_of", "order_of", "up_to", "with_wider"]
 
 
 class Found(NamedTuple):
-    """Rows for each query, by (distance, id), and where they lie.
+    """Rows for each query, ordered by (distance, id), and where they lie.
 
     Attributes
     ----------
     distances : int32 or float32 (q, k)
     segments : int32 (q, k), numbers of segments
-    positions : int64 (q, k); -1 where there is none, which comes last
+    positions : int64 (q, k); -1 for a missing row, which comes last
     """
 
     distances: NDArray[Any]
@@ -33,19 +33,19 @@ class Found(NamedTuple):
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """Whether there is one, (q, k)."""
+        """Which rows were found, bool (q, k)."""
         return self.positions >= 0
 
 
 class Ranked(NamedTuple):
-    """Rows for each query, by (distance, id), with their names.
+    """Rows for each query, ordered by (distance, id), with their ids.
 
     Attributes
     ----------
     distances : int32 or float32 (q, m)
     ids : int64 or bytes (q, m), as they are kept
-    there : bool (q, m), whether there is one; where not, the others are anything
-    places : other arrays (q, m) that go where their rows go
+    there : bool (q, m), which rows were found; for a missing row, the other arrays hold anything
+    places : other arrays (q, m), which are put in the same order
     """
 
     distances: NDArray[Any]
@@ -54,13 +54,13 @@ class Ranked(NamedTuple):
     places: tuple[NDArray[Any], ...] = ()
 
     def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Ranked:
-        """What a function makes of each array."""
+        """Apply a function to each array."""
         distances, ids, there, *places = map(function, (*self[:3], *self.places))
         return Ranked(distances, ids, there, tuple(places))
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many there are for each query, (q,)."""
+        """How many rows were found for each query, (q,)."""
         counts: NDArray[np.int64] = np.count_nonzero(self.there, axis=1)
         return counts
 
@@ -73,8 +73,8 @@ def order_of(
     Parameters
     ----------
     distances : (..., m)
-    ids : int64 or bytes (..., m); more than one where rows have several
-    first : (..., m) each, what goes before the distance, the most important first
+    ids : int64 or bytes (..., m); several arrays if rows have several ids
+    first : (..., m) each, keys that come before the distance, the most important first
 
     Examples
     --------
@@ -91,8 +91,8 @@ def first_of(parts: Sequence[Ranked], n: int) -> Ranked:
 
     Parameters
     ----------
-    parts : at least one. Rows of one part come as they are where it is alone; those of several may
-        come in any order
+    parts : at least one. A single part must be in order; the rows of several parts may be in any
+        order.
     n : at least 1
 
     Examples
@@ -107,25 +107,25 @@ def first_of(parts: Sequence[Ranked], n: int) -> Ranked:
     columns = zip(*((*part[:3], *part.places) for part in parts), strict=True)
     distances, ids, there, *places = (np.concatenate(column, axis=1) for column in columns)
     whole = Ranked(distances, ids, there, tuple(places))
-    if whole.ids.shape[1] > n:  # few are left to be put in order
+    if whole.ids.shape[1] > n:  # drops far rows first, so that few must be ordered
         far = np.inf if distances.dtype.kind == "f" else np.iinfo(distances.dtype).max
         last = np.partition(np.where(there, distances, far), n - 1, axis=1)[:, n - 1, np.newaxis]
-        there &= ~(distances > last)  # NaN, which is last of all, is above nothing
+        there &= ~(distances > last)  # written so that NaN, which comes last, stays
         width = int(np.count_nonzero(there, axis=1).max(initial=0))
         some = np.argsort(~there, axis=1, kind="stable")[:, :width]
         whole = whole.map(lambda one: np.take_along_axis(one, some, axis=1))
-    # What is not there comes after a row at an infinite distance, too.
+    # A missing row comes even after a row at an infinite distance.
     order = order_of(whole.distances, whole.ids, first=(~whole.there,))[:, :n]
     return whole.map(lambda one: np.take_along_axis(one, order, axis=1))
 
 
 def up_to(part: Ranked, last: Ranked) -> NDArray[np.bool_]:
-    """Which rows of a part come up to the last one that counts.
+    """Which rows of a part come before a last row, or are this row.
 
     Parameters
     ----------
     part : (q, m)
-    last : (q, 1); where it is not there, all of the part do
+    last : (q, 1); if it is missing, all rows of the part count
 
     Returns
     -------
@@ -148,17 +148,17 @@ def with_wider(
     lacking: NDArray[np.intp],
     wider: Callable[[NDArray[np.intp]], Sequence[NDArray[Any]]],
 ) -> list[NDArray[Any]]:
-    """Answers in which queries that found too few are answered anew.
+    """Answers in which queries that found too few rows are searched again.
 
-    A kind that does not look everywhere may find fewer rows than there are. Whoever is asked then,
-    segments or shards, looks everywhere for these queries.
+    A kind that visits only some rows may find fewer than there are. These queries then look
+    everywhere, in all segments or shards.
 
     Parameters
     ----------
     answer : arrays (q, m)
     lacking : numbers of the queries that found too few
-    wider : called with these numbers, if there are any; returns arrays (len(lacking), m or another
-        width). The narrower ones are filled with -1.
+    wider : called with these numbers, if there are any; returns arrays of len(lacking) rows and any
+        width. Narrower rows are filled with -1.
 
     Examples
     --------

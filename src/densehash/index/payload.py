@@ -1,7 +1,7 @@
-"""What users keep beside their vectors: columns of a table, in Arrow's own file format.
+"""The payload, which users keep beside their vectors: columns of a table, in Arrow's file format.
 
-The rows of a segment are the bytes of one Arrow IPC file, by rank. They are an array like all
-others of the segment, so that they are written, checked, mapped and merged as those are.
+The payload of a segment is the bytes of one Arrow IPC file, with rows by rank. These bytes are an
+array of the segment, and are written, checked, mapped and merged like its other arrays.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from densehash.store.maps import check_unchanged
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Payload", "PayloadRows", "converting"]
 
 BATCH_ROWS = 1 << 16
-"""Of a record batch at most."""
+"""The most rows of a record batch."""
 
 BATCH_BYTES = 1 << 24
-"""Of one, about, where rows are long."""
+"""About the most bytes of a record batch, if rows are long."""
 
 _MASKS = 4  # kept for the next search with the same filter
 
 
 class PayloadRows:
-    """Rows of a payload in any order, read when they are written.
+    """Rows of a payload in any order, which are read when they are written.
 
     Parameters
     ----------
     batches : record batches, in which strings may be in dictionaries
     columns : names and types
-    order : integers (m,), numbers of rows of all batches together; None takes all, as they come
+    order : integers (m,), numbers of rows, counted over all batches; None: all rows, in their order
 
     Examples
     --------
@@ -61,7 +61,7 @@ class PayloadRows:
 
     @property
     def nbytes(self) -> int:
-        """About as many bytes as the rows take."""
+        """About how many bytes the rows take."""
         whole: int = sum(batch.nbytes for batch in self._batches)
         return whole * len(self) // max(int(self._limits[-1]), 1)
 
@@ -71,14 +71,14 @@ class PayloadRows:
         return PayloadRows(self._batches, self.columns, order)
 
     def part(self, start: int, stop: int) -> PayloadRows:
-        """Rows that lie one below the other; nothing is copied."""
+        """Rows that follow each other; nothing is copied."""
         if self._order is not None:
             return self.take(np.arange(start, stop))
         return PayloadRows(list(self._run(start, stop)), self.columns)
 
     @staticmethod
     def joined(parts: Sequence[PayloadRows]) -> PayloadRows:
-        """Rows of several, one below the other."""
+        """Rows of several payloads, one after the other."""
         batches = [batch for part in parts for batch in part._batches]
         if all(part._order is None for part in parts):
             return PayloadRows(batches, parts[0].columns)
@@ -94,7 +94,7 @@ class PayloadRows:
 
         Parameters
         ----------
-        missing : bool (n,), where all columns are null whatever the order says there
+        missing : bool (n,), rows whose columns are all null, whatever the order says
         """
         pa = arrow()
         schema = schema_of(self.columns)
@@ -109,7 +109,7 @@ class PayloadRows:
         return found.combine_chunks().take(pa.array(places, mask=missing))
 
     def file(self) -> Source:
-        """The bytes of an Arrow file, uint8 (n_bytes,), which are made as they are read."""
+        """The bytes of an Arrow file, uint8 (n_bytes,), which are made when they are read."""
         with converting():
             return _File(self)
 
@@ -120,7 +120,7 @@ class PayloadRows:
                 yield self._batches[at].slice(low - first, high - low)
 
     def _pieces(self) -> Iterator[Any]:
-        """Record batches of all rows, one after the other; of a size that can be handled."""
+        """Record batches of all rows, one after the other, of moderate size."""
         widest = max((batch.nbytes // max(batch.num_rows, 1) for batch in self._batches), default=0)
         step = max(min(BATCH_BYTES // max(widest, 1), BATCH_ROWS), 1)
         for start in range(0, len(self), step):
@@ -131,9 +131,9 @@ class PayloadRows:
                 yield self._joined([*self._run(start, stop)])
 
     def _some(self, numbers: NDArray[np.integer]) -> Any:
-        """Rows of any numbers, in one batch; of each batch those that it has, by rising numbers."""
+        """Rows of any numbers, in one batch; each batch is read once, in rising order."""
         pa = arrow()
-        if bool((np.diff(numbers.astype(np.int64)) == 1).all()):  # as most merges have it
+        if bool((np.diff(numbers.astype(np.int64)) == 1).all()):  # true for most merges
             return self._joined([*self._run(int(numbers[0]), int(numbers[-1]) + 1)])
         order = np.argsort(numbers, kind="stable")
         rising = numbers[order]
@@ -171,7 +171,7 @@ def _plain(pa: Any, batch: Any, schema: Any) -> Any:
 
 @contextmanager
 def converting(column: str | None = None) -> Iterator[None]:
-    """Turn what pyarrow raises about values into an error of ours.
+    """Turn an error of pyarrow about values into an InputError.
 
     Examples
     --------
@@ -202,8 +202,8 @@ def _first_line(error: Exception) -> str:
 class _File(Source):
     """The bytes of an Arrow file of rows, read from the first to the last.
 
-    The file is made twice: once to count its bytes, and once, batch by batch, for whoever reads
-    them. So no more than a batch is in memory.
+    The file is made twice: once to count its bytes, and once, batch by batch, while it is read. So
+    no more than a batch is in memory.
     """
 
     def __init__(self, rows: PayloadRows) -> None:
@@ -224,7 +224,7 @@ class _File(Source):
         self._at, self._left = 0, memoryview(b"")
 
     def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
-        """Bytes of a slice; of one after the other fast, of others from the first on."""
+        """Bytes of a slice. Slices in order are fast; any other begins again from the first."""
         if not isinstance(rows, slice):
             raise TypeError("bytes of a payload are read in slices")
         start, stop, _ = rows.indices(self.shape[0])
@@ -268,7 +268,7 @@ class _File(Source):
 
 
 class _Sink:
-    """A file that is written to and read from by turns."""
+    """A file that is written and read in turns."""
 
     closed = False
 
@@ -291,7 +291,7 @@ class _Sink:
         pass
 
     def taken(self) -> list[bytes]:
-        """What was written since."""
+        """What was written since the last call."""
         parts, self._parts = [part for part in self._parts if part], []
         return parts
 
@@ -301,9 +301,9 @@ def _decoded(pa: Any, array: Any) -> Any:
 
 
 def _repeated(pa: Any, rows: PayloadRows) -> dict[str, Any]:
-    """By name, all strings of columns that take less room where each is kept once.
+    """The different strings of each column that is smaller if each of them is kept once.
 
-    A column is given up as soon as more than half of its strings are new.
+    A column is left out as soon as more than half of its strings are different.
     """
     words = {name: pa.array([], pa.string()) for name, kind in rows.columns if kind == "string"}
     counts, sizes = dict.fromkeys(words, 0), dict.fromkeys(words, 0)
@@ -329,7 +329,7 @@ def _n_letters(pa: Any, array: Any) -> int:
 
 
 class Payload:
-    """The payload of a segment: the bytes of an Arrow file, and what they say.
+    """The payload of a segment: the bytes of an Arrow file, and the rows in it.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ class Payload:
 
     @cached_property
     def batches(self) -> list[Any]:
-        """Record batches in which all was looked at: no byte of them lies outside of the array.
+        """Record batches that were fully checked: they read no byte outside the array.
 
         Raises
         ------
@@ -389,21 +389,21 @@ class Payload:
         return batches
 
     def check(self) -> None:
-        """Read the bytes, which is done once; what is wrong with them is an error."""
+        """Read and check the bytes, once; raises an error if anything is wrong."""
         _ = self.batches
 
     def kept_mask(self, chosen: object) -> NDArray[np.bool_] | None:
-        """What the same filter has found before, bool (n,), by rank."""
+        """What an equal filter has found before, bool (n,), by rank."""
         return self._masks.get(chosen)
 
     def keep_mask(self, chosen: object, mask: NDArray[np.bool_]) -> None:
-        """Keep what a filter has found; the oldest makes room."""
+        """Keep what a filter has found, and drop the oldest if there are too many."""
         mask.flags.writeable = False
         masks = {**self._masks, chosen: mask}
-        self._masks = dict([*masks.items()][-_MASKS:])  # other threads see the one or the other
+        self._masks = dict([*masks.items()][-_MASKS:])  # one assignment, for other threads
 
     def check_unchanged(self) -> None:
-        """Compare a file with its checksum, before rows of it are copied; once."""
+        """Compare the file with its checksum, once, before its rows are copied."""
         if not self._is_unchanged:
             check_unchanged(self.array)
         self._is_unchanged = True

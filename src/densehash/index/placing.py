@@ -1,4 +1,4 @@
-"""Where new segments go: into memory, or, piece by piece, to files that are published later."""
+"""Where new segments go: to memory, or, piece by piece, to files that are published later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from densehash.store import Change
 __all__ = ["MEMORY", "PIECE_BYTES", "Place", "in_memory", "on_disk", "piece_rows"]
 
 PIECE_BYTES = 1 << 28
-"""Of vectors, codes and ids that go to a file at a time."""
+"""Bytes of vectors, codes and ids that are written at a time."""
 
-_BLOCK_ROWS = 8192  # pieces consist of whole blocks, as if all rows were one piece
+_BLOCK_ROWS = 8192  # pieces consist of whole blocks, so that the result does not depend on pieces
 
 Put = Callable[[NDArray[Any] | Source, str], NDArray[Any]]
-"""Makes the array of a name what a segment holds."""
+"""Takes an array and its name, and returns the array that a segment holds."""
 
 
 class Place(NamedTuple):
@@ -27,8 +27,8 @@ class Place(NamedTuple):
     Attributes
     ----------
     put : called with an array, or a Source, and its name in the segment; returns the array to hold
-    check_room : called with a number of bytes; raises an error where there is no room for them
-    piece_bytes : of rows that become a segment at a time; None makes one of all
+    check_room : called with a number of bytes; raises an error if there is no room for them
+    piece_bytes : bytes of the rows that become one segment; None: all rows become one segment
     """
 
     put: Put
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     piece_bytes: int | None
 
     def pieces(self, n_rows: int, bytes_a_row: int) -> Iterator[tuple[int, int]]:
-        """First and last row, plus one, of pieces, which are nearly of one size.
+        """Start and stop of pieces of nearly equal size.
 
         Examples
         --------
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 def piece_rows(bytes_a_row: int, piece_bytes: int) -> int:
-    """Rows of the largest piece; where rows come in several, all but the last have half of them.
+    """Rows of the largest piece; of several pieces, all but the last have at least half of them.
 
     Examples
     --------
@@ -80,11 +80,11 @@ def in_memory(array: NDArray[Any] | Source, name: str) -> NDArray[Any]:  # noqa:
 
 
 MEMORY = Place(in_memory, lambda _: None, None)
-"""All rows at once, in memory."""
+"""Memory: all rows at once."""
 
 
 def on_disk(change: Change) -> Place:
-    """The folder that is changed: what is put there counts when it is published."""
+    """The folder that is changed: arrays are staged there until the change is published."""
 
     def put(array: NDArray[Any] | Source, name: str) -> NDArray[Any]:
         return change.stage(array, f"segments.{name}")

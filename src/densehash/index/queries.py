@@ -1,4 +1,4 @@
-"""Queries on their way down: what was asked, and what a sketch has made of it."""
+"""Queries during a search, what a sketch computes from them, and what is to be found."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["EVERYTHING", "Prepared", "Question", "Reach", "Request"]
 
 
 class Prepared(ABC):
-    """What a sketch makes of q queries, once for all segments."""
+    """What a sketch computes from q queries, once for all segments."""
 
     @property
     def points(self) -> NDArray[Any] | None:
-        """Real (q, n), what groups are chosen by; None, where it is the vectors."""
+        """Real (q, n), by which groups are chosen; None: groups are chosen by the vectors."""
         return None
 
     @abstractmethod
@@ -31,30 +31,30 @@ class Prepared(ABC):
 
     @abstractmethod
     def some(self, which: slice | NDArray[np.intp]) -> Prepared:
-        """The same of some of the queries."""
+        """The same for some of the queries."""
 
     @abstractmethod
     def to_send(self, *, margins: bool) -> Prepared:
-        """The same, complete in itself, for other processes.
+        """The same, without references to the index, to send to other processes.
 
         Parameters
         ----------
-        margins : whether they need more than what ranks candidates: the margins of bits
+        margins : whether they need the margins of bits, too, not only what finds candidates
         """
 
 
 class Question:
-    """Queries, and what kinds and sketches want to know of them.
+    """Queries, and what kinds and sketches need to know of them.
 
     Parameters
     ----------
-    vectors : uint8, int8, float32 or float64 (q, d); None, where there is only what is prepared
-    prepare : a sketch's; called with the vectors as they are hashed and grouped
+    vectors : uint8, int8, float32 or float64 (q, d); None if only ``prepared`` is known
+    prepare : the method of the sketch; called with the vectors as they are hashed and grouped
     metric : "l2", "cosine" or "ip"
     unit_rows : whether rows are scaled to length one before they are hashed and grouped
-    probes : how many groups, or buckets of each table, are visited; None is the kind's default
-    n_threads : how many threads answer
-    prepared : what ``prepare`` would return, where it is known
+    probes : how many groups, or buckets of each table, are visited; None: the default of the kind
+    n_threads : how many threads search
+    prepared : what ``prepare`` would return, if it is known already
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Question:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether there is more than what is prepared."""
+        """Whether there are vectors, and not only ``prepared``."""
         return self._vectors is not None
 
     @property
@@ -97,12 +97,12 @@ class Question:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """What the sketch makes of the queries; an error where their numbers are too large."""
+        """What the sketch computes from the queries; an error if their numbers are too large."""
         return self._prepare(self.hashed)
 
     @property
     def points(self) -> NDArray[Any] | None:
-        """What groups are chosen by; None, where nobody knows."""
+        """Real (q, n), by which groups are chosen; None if it is not known."""
         own = self.prepared.points
         return self.hashed if own is None and self.has_vectors else own
 
@@ -122,7 +122,7 @@ class Question:
         return part
 
     def probing(self, probes: int | None) -> Question:
-        """The same vectors, as if asked anew, with another number of probes."""
+        """A new question with the same vectors and another number of probes."""
         return Question(
             self.vectors,
             self._prepare,
@@ -134,19 +134,19 @@ class Question:
 
 
 class Reach(NamedTuple):
-    """How far a search that estimates distances looks, and what to expect of it.
+    """How far a search that estimates distances looks, and the recall to expect.
 
     Attributes
     ----------
-    recall : what it was chosen for
-    spread : rows are compared exactly while their estimate, less what it may be off, is below the
-        k-th distance so far. It may be off by so many times 2 |q - c| |r| / |y|: see
-        :mod:`densehash.index.sketches.decoder`
-    stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank counts
-        from 1; D and D1 are squared distances to the centres of the group and of the first one, T
-        to the k-th row so far
-    probes : groups visited at most
-    expected : the share of the nearest rows that it found when it was measured
+    recall : the recall for which it was chosen
+    spread : how large the error of an estimate may be, as a multiple of 2 |q - c| |r| / |y|: see
+        :mod:`densehash.index.sketches.decoder`. A row is compared exactly if its estimate minus
+        this error is below the k-th distance so far.
+    stop : groups are visited while ``rank * exp(4 (D - D1) / T)`` is at most this. The rank of a
+        group counts from 1. D, D1 and T are squared distances of the query: to the centre of the
+        group, to the centre of the first group, and to the k-th row so far.
+    probes : the most groups to visit
+    expected : the share of the nearest rows that were found when it was measured
     """
 
     recall: float
@@ -157,22 +157,23 @@ class Reach(NamedTuple):
 
 
 EVERYTHING = Reach(1.0, 1e30, 1e30, 2**31 - 1, 1.0)
-"""Every row is compared."""
+"""The reach of a search that compares every row."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, checked.
+    """What a search has to find, checked.
 
     Attributes
     ----------
     k : how many neighbours
     n_candidates : how many candidates are re-ranked, at least k
-    rerank : "exact", a way of the sketch's own ("asymmetric"), or None
-    allowed : for each segment which rows may be found
-    reach : how far a sketch that estimates distances looks; None for others
+    rerank : "exact", a way of the sketch itself ("asymmetric"), or None
+    allowed : for each segment, which rows may be found
+    reach : how far a sketch that estimates distances looks; None for other sketches
     compare_all : whether every row is compared by its vector, whatever the sketch
-    watch : is told of each batch what was looked at, int32 (q, 3): groups, entries, vectors
+    watch : called after each batch with what the search looked at, int32 (q, 3): groups, entries,
+        vectors
     """
 
     k: int

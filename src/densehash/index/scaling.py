@@ -13,14 +13,14 @@ _MOST = 127
 
 
 def scaled(rows: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Rows as whole numbers, and what 1 stands for in each row.
+    """Rows as whole numbers, and the scale of each row.
 
-    A row of whole numbers from -127 to 127 is kept as it is. The largest number of another one
-    becomes 127, or -127.
+    A row of whole numbers from -127 to 127 is kept as it is. Other rows are scaled so that the
+    number with the largest absolute value becomes 127 or -127.
 
     Parameters
     ----------
-    rows : real array (n, d); what is not finite becomes anything
+    rows : real array (n, d); numbers that are not finite become anything
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A search from what was told to what is returned: all queries, a batch at a time."""
+"""A search, from its arguments to its hits: all queries, a batch at a time."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _BATCH = 2**24  # numbers that all queries of a batch have together
-_MANY = 2**12  # rows of each query at a time, where every row is compared
-_FIRST = 100  # rows that are looked for at first, where nothing else is said
-_WIDER = 4  # times as many candidates, where all of them lay within the radius
-_PLAIN = (np.ndarray, np.memmap)  # the latter are copies of maps, too
+_MANY = 2**12  # rows of each query at a time, if every row is compared
+_FIRST = 100  # rows that a search by radius looks for at first
+_WIDER = 4  # then so many times as many, if all of them were within the radius
+_PLAIN = (np.ndarray, np.memmap)  # slices and copies of a map are a memmap, too
 
 
 def search(
@@ -116,7 +116,7 @@ def _any_search(
     n_threads: int | None,
     ranges: bool,
 ) -> Hits | Ranges:
-    """The way of every search that is not plain."""
+    """Any search that :func:`plain_hits` does not do."""
     asked = question_of(
         state, Q, metric=metric, probes=probes, n_threads=n_threads, any_metric=True
     )
@@ -147,9 +147,9 @@ def plain_hits(
     recall: float | None,
     n_threads: int | None,
 ) -> Hits | None:
-    """Hits of a search that says nothing else, in one call; None where it is not that plain.
+    """Hits of a search with no other arguments, in one native call; None if that cannot be.
 
-    ``chosen`` : a filter; one that is a function is not that plain
+    ``chosen`` : a filter; a function needs the longer way
     """
     if not state.sketch.estimates or callable(chosen):
         return None
@@ -175,7 +175,7 @@ def hits_of(
 ) -> Hits:
     """The k nearest rows of all queries; the parameters are those of :func:`neighbours`.
 
-    ``radius`` : nothing farther away is returned
+    ``radius`` : return no row that is farther away
     """
     parts = []
     efforts: list[NDArray[np.int32]] = []
@@ -217,19 +217,20 @@ def neighbours(
     *,
     own: NDArray[Any] | bool = False,
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]:
-    """The k nearest rows, for some queries after the other.
+    """The k nearest rows, for one batch of queries after the other.
 
     Parameters
     ----------
-    state : where to look; at least one segment
+    state : the index, with at least one segment
     asked : q queries
-    request : what is asked for
-    own : ids of the queries, (q,), never their own neighbours; True leaves out the first row that
-        equals the query; False leaves out nothing
+    request : what to find
+    own : ids of the queries, (q,), so that no query is its own neighbour; True leaves out the first
+        row that equals the query; False leaves out nothing
 
     Yields
     ------
-    ids (b, m) as they are kept, distances (b, m), and whether there is one, (b, m); m is k or less
+    ids (b, m) as they are kept, distances (b, m), and which of them were found, bool (b, m); m is k
+    or less
     """
     wide = request
     if own is not False:  # one more, for the query itself
@@ -257,13 +258,13 @@ def neighbours_within(
 ) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
     """All rows within a radius, in any order.
 
-    Hamming distances are searched exactly. Others are those of the candidates, of which there are
-    more for queries that all of them are near; estimates, too.
+    A Hamming radius is searched exactly. Any other, of estimates too, is searched among the
+    candidates; if all candidates of a query are within the radius, it takes more of them.
 
     Parameters
     ----------
     state, asked, own : as in :func:`neighbours`
-    request : what is asked for; ``k`` is not looked at
+    request : what to find; ``k`` is ignored
     radius : at least 0
 
     Returns
@@ -276,11 +277,11 @@ def neighbours_within(
 
 
 def _batches(state: State, asked: Question, request: Request) -> Iterator[tuple[slice, Question]]:
-    """Some queries after the other; many at a time, since those alike then share the cache."""
+    """Queries in batches; large ones, because queries that are alike then share the cache."""
     n = max(request.n_candidates, request.k, _MANY if request.compare_all else 0)
     numbers = n * len(state.segments) + state.kind.numbers_a_query
     n_batches = -(-len(asked) // max(_BATCH // numbers, 64))
-    step = -(-len(asked) // max(n_batches, 1))  # all of one size
+    step = -(-len(asked) // max(n_batches, 1))  # batches of equal size
     for start in range(0, len(asked), step):
         at = slice(start, start + step)
         yield at, asked if step >= len(asked) else asked.some(at)
@@ -315,7 +316,7 @@ def _hamming_range(
         part = queries, ids, distances, equal
         parts.append(part if allowed is None else tuple(one[allowed[ranks]] for one in part))
     queries, ids, distances, gone = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if isinstance(own, bool) and gone.any():  # the first one alone
+    if isinstance(own, bool) and gone.any():  # only the first row that equals the query goes
         order = order_of(distances, ids, first=(queries, ~gone))
         first = np.r_[True, queries[order][1:] != queries[order][:-1]]
         gone[order[~first]] = False
@@ -357,7 +358,7 @@ def _reranked_range(
 
 
 def _equal(state: State, asked: Question, found: Found) -> NDArray[np.bool_]:
-    """Whether rows equal their query: their vectors, or their sketches where none are kept."""
+    """Whether rows equal their query, by their vectors, or by their sketches if none are kept."""
     same = np.zeros(found.positions.shape, np.bool_)
     for number, segment in enumerate(state.segments):
         here = found.there & (found.segments == number)
@@ -391,7 +392,7 @@ def equal_rows(
 
 
 def _first_only(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The first mark of each row alone."""
+    """Only the first mark of each row."""
     first: NDArray[np.bool_] = marks & (np.cumsum(marks, axis=1) == 1)
     return first
 
@@ -399,8 +400,8 @@ def _first_only(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _without(
     ids: NDArray[Any], found: Found, gone: NDArray[np.bool_], k: int
 ) -> tuple[NDArray[Any], Found]:
-    """Everything but the first row marked as gone, or, where none is, but what comes after k."""
-    if ids.shape[1] <= k:  # nothing comes after k: one more that is not there
+    """Drop the first row that is marked as gone from each query; if none is, drop the last one."""
+    if ids.shape[1] <= k:  # there is no row after k to drop: append a missing one
         ids, *parts = (_wider(part) for part in (ids, *found))
         found, gone = Found(*parts), _wider(gone, fill=False)
     gone = _first_only(gone)
@@ -410,7 +411,7 @@ def _without(
 
 
 def _wider(part: NDArray[Any], fill: Any = -1) -> NDArray[Any]:
-    """With one more column; where ids are strings, it holds anything."""
+    """An array with one more column; if ids are strings, the column may hold anything."""
     more = np.zeros((len(part), 1), part.dtype)
     if part.dtype.kind != "S":
         more[:] = fill

@@ -19,7 +19,7 @@ from densehash.store.maps import check_unchanged
 __all__ = ["MOST_ROWS", "VECTOR_TYPES", "Rowset", "Segment", "firsts_of", "joined"]
 
 MOST_ROWS = 2**32 - 1
-"""Rows of one segment: ranks are kept in 32 bits."""
+"""The most rows of a segment: ranks are kept in 32 bits."""
 
 VECTOR_TYPES = ("float32", "float16", "uint8", "int8")
 """Types in which vectors are kept."""
@@ -30,15 +30,15 @@ def _none_removed() -> NDArray[np.uint32]:
 
 
 class Rowset(NamedTuple):
-    """Rows on their way into a segment, in any order.
+    """Rows that will become a segment, in any order.
 
     Attributes
     ----------
     ids : int64 or bytes array (n,)
-    columns : by name, what a sketch keeps of rows: arrays of n rows, or Sources of them
+    columns : what a sketch keeps of rows, by name: arrays or Sources of n rows
     vectors : array (n, d), a Source, or None
-    labels : integers (n,), the group of each row, or None where the kind has no groups
-    payload : PayloadRows of n rows, or None where the index has no payload
+    labels : integers (n,), the group of each row, or None if the kind has no groups
+    payload : PayloadRows of n rows, or None if the index has no payload
     """
 
     ids: NDArray[Any]
@@ -63,17 +63,17 @@ class Rowset(NamedTuple):
 class Segment:
     """Rows in the order of a kind.
 
-    A row's *rank* is its place among the ids, which rise; its *position* is its place in columns
-    and among vectors. They differ only where a kind lays rows out in an order of its own.
+    The *rank* of a row is its place among the ids, which rise. Its *position* is its place in
+    columns and vectors. They differ only if a kind puts rows in an order of its own.
 
     Attributes
     ----------
     ids : int64 or bytes array (n,), rising: by rank
-    columns : by name, what a sketch keeps of rows: by position
+    columns : what a sketch keeps of rows, by name: by position
     vectors : float32, float16, uint8 or int8 (n, d): by position; or None
     extra : arrays of the kind, by name; ``ranks``, uint32 (n,), the rank at each position, is one
-    removed : uint32 (m,), rising: ranks of rows that are gone
-    payload : by rank; None where the index has no payload
+    removed : uint32 (m,), rising: ranks of rows that were removed
+    payload : by rank; None if the index has no payload
     """
 
     ids: NDArray[Any]
@@ -85,29 +85,29 @@ class Segment:
 
     @property
     def n_rows(self) -> int:
-        """Rows, removed ones included."""
+        """How many rows, with those that were removed."""
         return len(self.ids)
 
     @property
     def n_live(self) -> int:
-        """Rows that are not removed."""
+        """How many rows that were not removed."""
         return len(self.ids) - len(self.removed)
 
     @property
     def ranks(self) -> NDArray[np.uint32] | None:
-        """The rank at each position, or None where it is the position."""
+        """The rank at each position, or None if ranks equal positions."""
         return self.extra.get("ranks")
 
     @property
     def kept(self) -> NDArray[Any]:
-        """The vectors, where they are kept."""
+        """The vectors; an error if they are not kept."""
         if self.vectors is None:
             raise TypeError("this segment keeps no vectors")
         return self.vectors
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays but the vectors and the payload."""
+        """Bytes of all arrays, without the vectors and the payload."""
         return (
             sum(array.nbytes for array in self.arrays)
             - self.payload_bytes
@@ -121,7 +121,7 @@ class Segment:
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
-        """All there are."""
+        """All arrays of the segment."""
         others = [] if self.vectors is None else [self.vectors]
         if self.payload is not None:
             others.append(self.payload.array)
@@ -129,7 +129,7 @@ class Segment:
 
     @cached_property
     def live(self) -> NDArray[np.bool_] | None:
-        """By rank, whether the row is there; None where all are."""
+        """By rank, whether the row was not removed; None if none was."""
         if len(self.removed) == 0:
             return None
         live = np.ones(self.n_rows, np.bool_)
@@ -138,7 +138,7 @@ class Segment:
 
     @property
     def live_ids(self) -> NDArray[Any]:
-        """Ids of the rows that are there, rising."""
+        """Ids of the rows that were not removed, in rising order."""
         return self.ids if self.live is None else self.ids[self.live]
 
     def rank_at(self, positions: NDArray[np.integer]) -> NDArray[Any]:
@@ -151,14 +151,14 @@ class Segment:
         return found
 
     def positions_of(self, ranks: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Positions of ranks; one look at all rows where they differ."""
+        """Positions of ranks; reads all ranks if they differ from positions."""
         if self.ranks is None:
             return ranks
         order = np.argsort(ranks)
         positions = np.flatnonzero(np.isin(self.ranks, ranks))
         positions = positions[np.argsort(self.ranks[positions])]
         there = self.ranks[positions]
-        at = np.searchsorted(there, ranks[order])  # ranks may be asked for twice
+        at = np.searchsorted(there, ranks[order])  # a rank may be there twice
         if len(ranks) and (at[-1] >= len(there) or bool((there[at] != ranks[order]).any())):
             raise FileError("a row of a segment has no position: the index is damaged")
         found = np.empty(len(ranks), np.int64)
@@ -166,7 +166,7 @@ class Segment:
         return found
 
     def without(self, ranks: NDArray[np.integer]) -> Segment:
-        """The same rows, of which more are gone; those given are there, and differ."""
+        """The segment with more rows removed; ``ranks`` differ, and none was removed before."""
         removed = np.sort(np.concatenate([self.removed, ranks.astype(np.uint32)]))
         return replace(self, removed=removed)
 
@@ -175,15 +175,15 @@ class Segment:
         labels: NDArray[np.integer] | None,
         by_row: Callable[[Segment], Mapping[str, NDArray[Any]]],
     ) -> Rowset:
-        """The rows that are there, to be copied.
+        """The rows that were not removed, to be copied.
 
-        Maps of files are compared with their checksums: a copy gets a checksum of its own, under
-        which damage would never be found.
+        Maps of files are compared with their checksums first: a copy of damaged bytes would get a
+        new checksum, and the damage would never be found.
 
         Parameters
         ----------
-        labels : integers (n,), the group of the row at each position; None where there are none
-        by_row : makes columns what a sketch keeps of one row after the other
+        labels : integers (n,), the group of the row at each position; None if there are no groups
+        by_row : returns what a sketch keeps of each row, one row after the other
 
         Raises
         ------
@@ -201,7 +201,7 @@ class Segment:
 
 
 def joined(parts: list[Rowset]) -> Rowset:
-    """Rows one below the other; columns and vectors are read later.
+    """Rows of several sets, one after the other; columns and vectors are read later.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def joined(parts: list[Rowset]) -> Rowset:
 
 
 def firsts_of(segments: Sequence[Segment]) -> NDArray[np.int64]:
-    """The number of the first row of each segment, where rows are counted over all of them.
+    """The number of the first row of each segment, if rows are counted over all segments.
 
     Examples
     --------

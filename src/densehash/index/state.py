@@ -87,12 +87,13 @@ class State:
     kind : where rows lie, and which of them a query visits
     metric : "l2", "cosine" or "ip"
     id_type : "int64" or "string"
-    vector_type : one of VECTOR_TYPES, or None where vectors are not kept
-    segments : rows; none is empty
+    vector_type : one of VECTOR_TYPES, or None if vectors are not kept
+    segments : the rows; no segment is empty
     next_id : the first number that was never an id
     reason : why this kind was chosen
-    settings : how a search goes where it is not told
-    payload : names and types of the columns that are kept beside the vectors; None without
+    settings : the default settings of searches
+    payload : names and types of the columns that are kept beside the vectors; None if there are
+        none
     """
 
     sketch: Sketch
@@ -108,12 +109,12 @@ class State:
 
     @property
     def format_version(self) -> int:
-        """Of the format on disk, from which on there is all that this index has."""
+        """The first version of the format on disk that can hold this index."""
         return max(self.sketch.format_version, 1 if self.payload is None else _PAYLOAD_VERSION)
 
     @property
     def hasher(self) -> Hasher:
-        """What makes codes, where they are what is kept of rows."""
+        """The hasher that makes codes; an error if the index does not keep codes."""
         if isinstance(self.sketch, Codes):
             return self.sketch.hasher
         if isinstance(self.sketch, Unlearnt):
@@ -128,22 +129,22 @@ class State:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next rows decide of what types ids, vectors and payload are."""
+        """Whether the next rows decide which types ids, vectors and payload have."""
         return not self.sketch.is_learnt and not self.segments
 
     @property
     def is_exact(self) -> bool:
-        """Whether vectors are kept as they came, or in another type, but not with scales."""
+        """Whether vectors are kept, and not with scales, which would round them."""
         return self.vector_type is not None and not self.sketch.scaled
 
     def vectors_at(self, segment: Segment, positions: NDArray[np.integer]) -> NDArray[Any]:
-        """Kept vectors (m, d); float32 numbers, where they are kept with scales."""
+        """Kept vectors (m, d); float32 if they are kept with scales."""
         vectors: NDArray[Any] = segment.kept[positions]
         return vectors * segment.columns["scales"][positions] if self.sketch.scaled else vectors
 
     @cached_property
     def live(self) -> Matches:
-        """For each segment which rows are there."""
+        """Which rows of each segment were not removed."""
         return Matches(segment.live for segment in self.segments)
 
     @cached_property
@@ -153,17 +154,17 @@ class State:
 
     @cached_property
     def n_live(self) -> int:
-        """Rows that are there."""
+        """How many rows, without those that were removed."""
         return sum(segment.n_live for segment in self.segments)
 
     @property
     def n_removed(self) -> int:
-        """Rows that are gone, but still take room."""
+        """How many rows were removed, but still take room."""
         return sum(len(segment.removed) for segment in self.segments)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is the same for all of its rows, as plain values."""
+        """What all rows have in common, as plain values."""
         return {
             "features": self.sketch.n_features,
             "kind": self.kind.name,
@@ -177,7 +178,7 @@ class State:
         }
 
     def in_words(self, n_rows: int) -> str:
-        """An index of so many rows, in a line."""
+        """The index in one line, with this number of rows."""
         vectors = f"{self.vector_type} vectors" if self.vector_type else "no vectors"
         vectors = f"scaled {vectors}" if self.sketch.scaled else vectors
         payload = f", payload of {', '.join(name for name, _ in self.payload or ())}"
@@ -191,12 +192,12 @@ class State:
         )
 
     def bytes_a_row(self, id_bytes: int) -> int:
-        """Bytes of an id, of what the sketch keeps, and of a kept vector; of no payload."""
+        """Bytes of an id, of what the sketch keeps, and of a kept vector, without a payload."""
         kept = 0 if self.vector_type is None else np.dtype(self.vector_type).itemsize
         return id_bytes + self.sketch.bytes_a_row + self.sketch.n_features * kept
 
     def segment_of(self, rows: Rowset, put: Put = in_memory) -> Segment:
-        """A segment of rows, which come in any order; their ids differ."""
+        """A segment of rows, which may be in any order; their ids differ."""
         ids, labels, payload = rows.ids, rows.labels, rows.payload
         order: NDArray[np.integer] | None = None
         if not bool((ids[:-1] < ids[1:]).all()):
@@ -204,7 +205,7 @@ class State:
             ids, labels = ids[order], labels if labels is None else labels[order]
             payload = None if payload is None else payload.take(order)
         ranks = None if self.sketch.places_rows else self.kind.arrange(labels)
-        if ranks is not None:  # large arrays move once, not first by id and then by the kind
+        if ranks is not None:  # large arrays are reordered once, not by id and again by the kind
             order = ranks if order is None else order[ranks]
         columns, vectors = rows.columns, rows.vectors
         if order is not None:
@@ -225,26 +226,30 @@ class State:
         )
 
     def rows_of(self, segment: Segment) -> Rowset:
-        """The rows of a segment that are there, to be copied."""
+        """The rows of a segment that were not removed, to be copied."""
         labels = None if self.sketch.places_rows else self.kind.labels_of(segment)
         return segment.rows(labels, self.sketch.by_row)
 
     def merged(self, segments: tuple[Segment, ...], put: Put = in_memory) -> tuple[Segment, ...]:
-        """One segment of what is there in several; none, where nothing is."""
+        """One segment of the rows of several; no segment if all rows were removed."""
         parts = [self.rows_of(segment) for segment in segments if segment.n_live]
         return (self.segment_of(joined(parts), put),) if parts else ()
 
     def with_rows(self, rows: Rowset, next_id: int, put: Put = in_memory) -> State:
-        """The index with more rows, of which small segments are merged with them.
+        """The index with more rows, which are merged with small segments.
 
-        A segment is large from half a piece of a build on, 128 MB, and its rows stay where they
-        are. Of the small ones, all from the first that has no more rows than those behind it,
-        the new ones included, become one. After that each has more than all behind it: so many
-        times two is less than a large one, and there are log2 of its rows, plus one, at most.
-        A row that moves comes to a segment of at least twice the rows: its old one was the first,
-        with no more than what is added to it, or behind a first that had more than all of these.
-        So a row moves log2 times at most, too; where rows were removed, each of them has paid for
-        one more that moves. All this counts rows that are there.
+        A segment is large if it has at least half the size of a piece of a build, 128 MB; its rows
+        are never moved. Among the small segments, in their order, look for the first that has no
+        more rows than all later ones and the new rows together. This segment, all later ones and
+        the new rows become one segment.
+
+        Afterwards each small segment has more rows than all later ones together. So there are at
+        most log2(rows of a large segment) + 1 small segments.
+
+        A row that moves comes into a segment with at least twice as many rows as its old one. Its
+        old segment was either the first, to which at least as many rows are added, or it came after
+        a segment with more rows. So a row moves at most log2 times; each removed row may have
+        caused one more move. All this counts only rows that were not removed.
         """
         if len(rows.ids) == 0:
             return self
@@ -267,18 +272,18 @@ class State:
         return replace(self, segments=(*kept, new), next_id=next_id)
 
     def _is_large(self, n_rows: int, own_bytes: int) -> bool:
-        """Of so many rows, each with so many bytes of its id and payload."""
+        """Whether a segment is large; ``own_bytes`` are those of an id and payload."""
         return 2 * n_rows >= placing.piece_rows(self.bytes_a_row(own_bytes), placing.PIECE_BYTES)
 
 
 def content_of(state: State, unchanged: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a file holds of an index: numbers, texts and arrays.
+    """The content of the folder of an index: numbers, texts and arrays.
 
     Parameters
     ----------
     state : the index
-    unchanged : the content of a file of this index that has learnt the same, from which the parts
-        in CHECKED are taken: an array that is a file already is not written again
+    unchanged : the old content of the folder, if the index has learnt nothing new. The parts in
+        CHECKED are taken from it, so that their arrays are not written again.
     """
     if unchanged is None:
         unchanged = {"kind_settings": dict(state.kind.settings()), **state.sketch.settings()}
@@ -319,10 +324,10 @@ def _content_of_segment(segment: Segment) -> dict[str, Any]:
 
 
 def state_from(content: Mapping[str, Any], before: State | None = None) -> State:
-    """The index that a file holds; what does not fit together is an error.
+    """The index in a folder; an error if its parts do not fit together.
 
-    What is not looked at here is each row's own: the kernels that read it stay inside its arrays.
-    What was read of the payloads of the state ``before`` is not read again.
+    The numbers of each row are not checked here; kernels that read them never leave their arrays.
+    Payloads that the state ``before`` has read are not read again.
     """
     try:
         return _state_from(content, before)
@@ -333,7 +338,7 @@ def state_from(content: Mapping[str, Any], before: State | None = None) -> State
 
 
 def state_at(folder: Path, content: Mapping[str, Any], before: State | None = None) -> State:
-    """The index that a folder holds, as :func:`state_from` reads it; an error names the folder.
+    """The index in a folder, as :func:`state_from` reads it; an error names the folder.
 
     Examples
     --------
@@ -349,7 +354,7 @@ def state_at(folder: Path, content: Mapping[str, Any], before: State | None = No
 
 
 def with_segments_of(state: State, content: Mapping[str, Any]) -> State:
-    """The same index, its rows read from what was just written."""
+    """The same index, with its rows read from the content that was just written."""
     return replace(
         state, segments=tuple(_segment_from(part, state, state) for part in content["segments"])
     )
@@ -370,7 +375,7 @@ def _state_from(content: Mapping[str, Any], before: State | None) -> State:
     )
     sketch = sketch_from(content, kind)
     if content["metric"] == HAMMING and not isinstance(sketch, Bits):
-        raise FileError(f"the metric {HAMMING} is of {Bits.name}, not of {sketch.name}")
+        raise FileError(f"the metric {HAMMING} is for {Bits.name}, not for {sketch.name}")
     state = State(
         sketch,
         kind,
@@ -383,7 +388,7 @@ def _state_from(content: Mapping[str, Any], before: State | None) -> State:
         payload=check_columns(content["payload"]) if "payload" in content else None,
     )
     if not isinstance(content["segments"], list):
-        raise FileError("the segments are no list")
+        raise FileError("the segments are not a list")
     segments = tuple(_segment_from(part, state, before) for part in content["segments"])
     return replace(state, segments=segments)
 

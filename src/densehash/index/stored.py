@@ -1,4 +1,4 @@
-"""What a file says an array is, held against what it must be."""
+"""Checks the type and shape of an array from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_stored"]
 def check_stored(
     array: Any, name: str, dtype: type[np.generic], shape: tuple[int | None, ...]
 ) -> None:
-    """Refuse an array of a file that has another type or shape; None fits any length.
+    """Refuse an array from a file if its type or shape is wrong; None allows any length.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which rows of a segment queries visit: a kind says it, a sketch ranks what is visited."""
+"""Which rows of a segment queries visit: a kind chooses them, a sketch ranks them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 __all__ = ["Groups", "KeptMatches", "Matches", "Tables"]
 
 Allowed = NDArray[np.bool_] | None
-"""By rank, which rows of a segment may be found; None is all."""
+"""By rank, which rows of a segment may be found; None: all."""
 
 _KEPT = 4  # filters of a state
 
 
 class Matches(tuple[Allowed, ...]):
-    """For each segment which rows may be found, and what was made of that.
+    """Which rows of each segment may be found, and what a sketch has computed from this.
 
     Attributes
     ----------
-    made : by any key, what a sketch wants to have for the next search with the same filter
+    made : what a sketch keeps for the next search with the same filter, by any key
 
     Examples
     --------
@@ -32,7 +32,7 @@ class Matches(tuple[Allowed, ...]):
     made: dict[object, Any]
 
     def __new__(cls, allowed: Iterable[Allowed]) -> Matches:
-        """Of the masks of segments."""
+        """Make it from the masks of segments."""
         matches = super().__new__(cls, allowed)
         matches.made = {}
         return matches
@@ -56,15 +56,15 @@ class KeptMatches:
         self._kept: tuple[tuple[object, Matches], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeptMatches, ()  # other processes find it anew
+        return KeptMatches, ()  # not pickled: other processes compute it again
 
     def get(self, key: object) -> Matches | None:
-        """What a filter found, whose key equals this one."""
+        """What a filter with an equal key has found; None if it is not kept."""
         return next((matches for known, matches in self._kept if known == key), None)
 
     def keep(self, key: object, matches: Matches) -> None:
-        """Keep what a filter has found; the oldest makes room."""
-        self._kept = (*self._kept, (key, matches))[-_KEPT:]  # threads see the one or the other
+        """Keep what a filter has found, and drop the oldest if there are too many."""
+        self._kept = (*self._kept, (key, matches))[-_KEPT:]  # one assignment, for other threads
 
 
 class Groups(NamedTuple):
@@ -81,14 +81,14 @@ class Groups(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Rows that tables of substrings name: see :mod:`densehash.index.multi_tables`.
+    """Rows that tables of substrings find: see :mod:`densehash.index.multi_tables`.
 
     Attributes
     ----------
     starts, rows : the tables
-    n_bits : of the codes that they are of
-    probes : buckets of each table that are looked up by margins; None visits as many as it takes
-        to miss nothing
+    n_bits : bits of the codes
+    probes : how many buckets of each table are looked up by margins; None: as many as are needed to
+        miss nothing
     """
 
     starts: NDArray[np.uint32]
@@ -98,4 +98,4 @@ class Tables(NamedTuple):
 
 
 Visits = Groups | Tables | None
-"""None is every row."""
+"""None: every row."""

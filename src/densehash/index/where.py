@@ -1,8 +1,8 @@
-"""Filters that speak of columns: dicts or words become one tree, held against the columns.
+"""Filters by columns: a dict or words become a tree, which is checked against the columns.
 
-A test of a null is neither true nor false, as in SQL: a row is found where the whole filter is
-true. So nulls match nothing but ``{"$exists": False}``, in words ``is null``: ``$ne``, ``$nin`` and
-``$not`` pass over them, too.
+As in SQL, a comparison with a null is neither true nor false, and a row matches only if the whole
+filter is true. So ``$ne``, ``$nin`` and ``$not`` do not match nulls, either; only
+``{"$exists": False}`` does, in words ``is null``.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["Asked", "Combined", "where_of"]
 _COMPARED = {"$eq": "=", "$ne": "!=", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = (*_COMPARED, "$in", "$nin", "$not", "$exists")
 _JOINED = {"$and": "and", "$or": "or"}
-_DEEPEST = 50  # parentheses, or dicts inside of each other
+_DEEPEST = 50  # levels of parentheses, or of dicts
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One question about a column.
+    """One test of a column.
 
     Attributes
     ----------
     column : its name
-    how : one of ``= != > >= < <= in null``; ``null`` is never neither true nor false
-    values : what it is compared with, one but for ``in``; of the type of the column
+    how : one of ``= != > >= < <= in null``; only ``null`` is true or false for nulls, too
+    values : the values to compare with, of the type of the column; several only for ``in``
     """
 
     column: str
@@ -46,9 +46,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Combined:
-    """Several questions, all of which (``and``) or one of which (``or``) must be true; or one that
-    must be false (``not``).
-    """  # noqa: D205
+    """Tests that must all be true (``and``), or one of them (``or``); or one, false (``not``)."""
 
     how: str
     parts: tuple[Where, ...]
@@ -64,11 +62,11 @@ def where_of(chosen: str | Mapping[str, Any], columns: Columns) -> Where:
     ----------
     chosen : a dict, as ``{"lang": "en", "year": {"$gte": 2020}}``, or the same in words, as
         ``lang = "en" and year >= 2020``
-    columns : those of the index
+    columns : the columns of the index
 
     Raises
     ------
-    InputError : if it cannot be understood, or does not suit the columns
+    InputError : if the filter cannot be understood, or does not fit the columns
 
     Examples
     --------
@@ -85,7 +83,7 @@ def where_of(chosen: str | Mapping[str, Any], columns: Columns) -> Where:
     return _checked(_of_dict(chosen, 0), dict(columns), columns)
 
 
-@lru_cache(maxsize=32)  # one query a call asks with the same words again and again
+@lru_cache(maxsize=32)  # with one query a call, the same words come again and again
 def _of_words(chosen: str, columns: Columns) -> Where:
     return _checked(_Words(chosen).tree(), dict(columns), columns)
 
@@ -97,7 +95,7 @@ def _of_dict(chosen: Any, depth: int) -> Where:
     if not isinstance(chosen, Mapping):
         raise InputError(f"filter: expected a dict of columns and values, got {_shown(chosen)}")
     if depth > _DEEPEST:
-        raise InputError(f"filter: it has more than {_DEEPEST} dicts inside of each other")
+        raise InputError(f"filter: it has more than {_DEEPEST} levels of dicts")
     parts = []
     for name, value in chosen.items():
         if name in _JOINED:
@@ -111,14 +109,16 @@ def _of_dict(chosen: Any, depth: int) -> Where:
             raise InputError(f"filter: columns have names, got {_shown(name)}")
         elif name.startswith("$"):
             known = ", ".join((*_JOINED, "$not"))
-            raise InputError(f"filter: {name!r} is no operator; of filters there are {known}")
+            raise InputError(
+                f"filter: {name!r} is not an operator that joins filters; these are {known}"
+            )
         else:
             parts.append(_of_column(name, value, depth))
     return _combined("and", tuple(parts))
 
 
 def _of_column(name: str, value: Any, depth: int) -> Where:
-    """What a dict says of one column: a value that it must have, or operators."""
+    """The part of a dict about one column: a value that it must have, or operators."""
     if not isinstance(value, Mapping):
         return Asked(name, "=", (value,))
     if not value or depth > _DEEPEST:
@@ -150,7 +150,7 @@ def _of_column(name: str, value: Any, depth: int) -> Where:
         else:
             known = ", ".join(_OPERATORS)
             raise InputError(
-                f"filter: {operator!r} is no operator of column {name!r}; there are {known}"
+                f"filter: {operator!r} of column {name!r} is not an operator; these are {known}"
             )
     return _combined("and", tuple(parts))
 
@@ -196,7 +196,7 @@ class _Words:
             found = _TOKEN.match(text, at)
             if found is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
-                raise self._wrong("what it cannot read", text[at : at + 20], at)
+                raise self._wrong("it cannot be read", text[at : at + 20], at)
             kind = str(found.lastgroup)
             word = found[kind]
             if kind == "word" and word.lower() in _KEYWORDS:
@@ -207,7 +207,7 @@ class _Words:
         self._at, self._depth = 0, 0
 
     def tree(self) -> Where:
-        """All of it."""
+        """The whole filter."""
         found = self._either()
         kind, word, at = self._tokens[self._at]
         if kind != "end":
@@ -226,7 +226,7 @@ class _Words:
     def _one(self) -> Where:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise InputError(f"filter: it is nested deeper than {_DEEPEST} times")
+            raise InputError(f"filter: it is nested deeper than {_DEEPEST} levels")
         if self._takes("not"):
             found: Where = Combined("not", (self._one(),))
         elif self._takes("("):
@@ -295,7 +295,7 @@ class _Words:
         return InputError(f"filter: {expected}, {came} at position {at} of {self._text!r}")
 
 
-# --- held against the columns -------------------------------------------------------------
+# --- checked against the columns ----------------------------------------------------------
 
 
 def _checked(tree: Where, kinds: Mapping[str, str], columns: Columns) -> Where:
@@ -304,12 +304,12 @@ def _checked(tree: Where, kinds: Mapping[str, str], columns: Columns) -> Where:
     kind = kinds.get(tree.column)
     if kind is None:
         raise InputError(
-            f"filter: there is no column {tree.column!r}; there are {in_words(columns)}"
+            f"filter: there is no column {tree.column!r}; the columns are {in_words(columns)}"
         )
     if tree.how in ("<", "<=", ">", ">=") and kind in ("bool", "binary", "list of strings"):
         raise InputError(
-            f"filter: column {tree.column!r} is {kind}, which has no order: it is compared by "
-            "$eq, $ne, $in, $nin and $exists, or =, !=, in and is null"
+            f"filter: column {tree.column!r} is {kind}, which has no order: use $eq, $ne, $in, "
+            "$nin and $exists, or in words =, !=, in and is null"
         )
     return Asked(tree.column, tree.how, tuple(_value(v, kind, tree.column) for v in tree.values))
 
@@ -320,8 +320,8 @@ def _value(value: Any, kind: str, column: str) -> Any:
         value = value.item()
     if value is None:
         raise InputError(
-            f"filter: column {column!r} is compared with None: take {{'$exists': False}}, or "
-            "is null"
+            f"filter: column {column!r} is compared with None: use {{'$exists': False}}, or in "
+            "words is null"
         )
     found = _as_kind(value, kind)
     if found is None:
@@ -339,13 +339,13 @@ def _as_kind(value: Any, kind: str) -> Any:
         return _as_time(value, stamp)
     if kind in ("bool", "binary"):
         return value if isinstance(value, bool if kind == "bool" else bytes) else None
-    # Strings, and lists of them; halves of signs cannot be written.
+    # Strings, and lists of strings. Lone surrogates cannot be written in UTF-8.
     is_text = isinstance(value, str) and not any("\ud800" <= sign <= "\udfff" for sign in value)
     return str(value) if is_text else None
 
 
 def _as_time(value: Any, stamp: re.Match[str] | None) -> dt.date | dt.datetime | None:
-    """A date, where there is no type of timestamps; else a time, of UTC where it has a zone."""
+    """A date, if ``stamp`` is None; otherwise a time, in UTC if it has a time zone."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))

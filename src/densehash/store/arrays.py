@@ -1,7 +1,7 @@
-"""Array files: numpy's own format, with a header of which every byte is known beforehand.
+"""Array files in numpy's own format, with a header that the manifest determines fully.
 
-A reader needs no parser, then: it compares the header with the one that belongs to the type and
-the shape in the manifest, and allocates nothing because of what a file says.
+So a reader needs no parser: it compares the header with the one for the type and shape in the
+manifest, and allocates nothing because of what a file says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Array: TypeAlias = NDArray[Any] | Source
 _BLOCK = 1 << 20
 
 _READ_FLAGS = os.O_RDONLY
-for _flag in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # no links, no waiting pipes
+for _flag in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # no links, no wait for pipes
     _READ_FLAGS |= getattr(os, _flag, 0)
 
 
@@ -60,12 +60,12 @@ def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 def plan_array(array: Array, file: str, *, checked: bool) -> Entry:
-    """The entry of an array that will be written; all but the checksum is known.
+    """The entry of an array that will be written; only the checksum is still missing.
 
     Parameters
     ----------
-    array : of any memory order and byte order; its type must be one of those that files hold
-    file : its name
+    array : an array of any memory order and byte order, and of a type that files can hold
+    file : the name of its file
     checked : as in Entry
 
     Examples
@@ -91,10 +91,10 @@ def write_array(folder: Path, entry: Entry, array: Array, advance: Callable[[int
 
     Parameters
     ----------
-    folder : where
+    folder : the folder
     entry : from :func:`plan_array`
-    array : what was planned
-    advance : is told of bytes that were written
+    array : the array that was planned
+    advance : called with the number of bytes that were written
 
     Returns
     -------
@@ -124,7 +124,7 @@ def write_array(folder: Path, entry: Entry, array: Array, advance: Callable[[int
         disk.sync(file)
     origin = origin_of(array)
     if origin is not None and origin.sha256 != digest.hexdigest():
-        raise origin.damaged()  # a copy would hide it
+        raise origin.damaged()  # a copy would hide the damage
     return entry._replace(sha256=digest.hexdigest())
 
 
@@ -133,10 +133,10 @@ def open_array(folder: Path, entry: Entry, *, mapped: bool = True) -> NDArray[An
 
     Parameters
     ----------
-    folder : where
+    folder : the folder
     entry : from a manifest that was checked
-    mapped : whether files that the entry does not call checked are mapped; False reads them all
-        into memory, and checks them
+    mapped : True (default) maps the file, unless the entry is ``checked``; False reads it into
+        memory and checks it
 
     Returns
     -------
@@ -144,7 +144,7 @@ def open_array(folder: Path, entry: Entry, *, mapped: bool = True) -> NDArray[An
 
     Raises
     ------
-    FileError : if the file is missing, or not the one of the entry
+    FileError : if the file is missing, or does not match the entry
 
     Examples
     --------
@@ -180,9 +180,9 @@ def check_file(folder: Path, entry: Entry, advance: Callable[[int], None]) -> No
 
     Parameters
     ----------
-    folder : where
+    folder : the folder
     entry : from a manifest that was checked
-    advance : is told of bytes that were read
+    advance : called with the number of bytes that were read
 
     Raises
     ------
@@ -210,7 +210,7 @@ def check_file(folder: Path, entry: Entry, advance: Callable[[int], None]) -> No
 
 
 def open_regular(path: Path) -> tuple[int, int]:
-    """Open a file for reading, if it is one: no link, no pipe, no device.
+    """Open a regular file for reading; refuse links, pipes and devices.
 
     Returns
     -------
@@ -224,7 +224,7 @@ def open_regular(path: Path) -> tuple[int, int]:
     densehash.errors.FileError: . is not a regular file
     """
     try:
-        if path.is_symlink():  # where the system cannot refuse it below
+        if path.is_symlink():  # for systems that cannot refuse links below
             raise FileError(f"{path} is a link, and links are not followed")
         descriptor = os.open(path, _READ_FLAGS)
     except OSError as error:
@@ -240,7 +240,7 @@ def open_regular(path: Path) -> tuple[int, int]:
 
 
 def unreadable(path: Path, error: OSError) -> FileError:
-    """What to say of a file that cannot be read.
+    """The error for a file that cannot be read.
 
     Examples
     --------
@@ -261,7 +261,7 @@ def _open_entry(path: Path, entry: Entry) -> int:
 
 
 def _close(descriptor: int) -> None:
-    """Close a file that was read: what the disk says to that changes nothing."""
+    """Close a file that was read; an error of the disk does not matter any more."""
     with suppress(OSError):
         os.close(descriptor)
 

@@ -1,9 +1,9 @@
 """A change of a folder: new files, then a new manifest, or nothing.
 
-A change writes new files, flushes them, and replaces the manifest; the manifest alone says which
-files count. Whoever is killed in between leaves files that nobody names, and the next writer
-removes them. Arrays that do not fit into memory together are staged: written one after the other,
-and named by the manifest in the end.
+A change writes new files, flushes them, and replaces the manifest. Only files that the manifest
+names count. A writer that is killed before that leaves files that no manifest names; the next
+writer removes them. Arrays that do not fit into memory together are staged: written one after the
+other, and named by the manifest at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Change"]
 
-_SMALL = 1 << 16  # bytes of an array that is not worth a map
+_SMALL = 1 << 16  # bytes; an array up to this size is read, not mapped
 
 _KEYS = re.compile(r"[a-z0-9_.-]{1,128}")
 
@@ -55,16 +55,16 @@ class Change:
 
     def __init__(self, store: Store, state: State, lock: Lock, *, anew: bool = False) -> None:
         self._store = store
-        self._state = state  # its own: other threads may refresh the store
+        self._state = state  # not that of the store, which other threads may refresh
         self._lock = lock
-        self._is_anew = anew  # nothing of what is there will stay
+        self._is_anew = anew  # nothing that the folder holds will stay
         self._is_over = False
         self._staged: dict[str, tuple[Entry, NDArray[Any]]] = {}  # by file
-        self._unnamed: set[str] = set()  # files of ours that no manifest names
+        self._unnamed: set[str] = set()  # files of this change that no manifest names
 
     @property
     def store(self) -> Store:
-        """The store that is changed; a new one is there as soon as something was published."""
+        """The store that is changed; a new folder has one when something was published."""
         if self._is_anew:
             raise InputError("nothing was published, so there is no store")
         return self._store
@@ -76,12 +76,12 @@ class Change:
 
     @property
     def generation(self) -> int:
-        """Of the newest state."""
+        """The generation of the newest state."""
         return self._state.manifest.generation
 
     @property
     def mark(self) -> str:
-        """Of the newest state, as in :class:`Store`."""
+        """The mark of the newest state, as in :class:`Store`."""
         return self._state.mark
 
     @property
@@ -90,25 +90,25 @@ class Change:
         return {} if self._is_anew else self._state.content
 
     def check_room(self, n_bytes: int) -> None:
-        """Refuse to begin what the disk has no room for."""
+        """Raise an error if the disk has no room for so many bytes."""
         with disk.writing(self.path):
             disk.check_room(self.path, n_bytes)
 
     def stage(self, array: Array, name: str) -> NDArray[Any]:
         """Write an array that will be published later, so that it need not stay in memory.
 
-        What is staged and not published is removed: by the next :meth:`publish`, or when the
+        A staged array that is not published is removed by the next :meth:`publish`, or when the
         change ends.
 
         Parameters
         ----------
         array : an array, or a Source
-        name : what its file is called, after a token
+        name : the name of its file, after a random token
 
         Returns
         -------
-        The array, read-only, and mapped unless it is small. :meth:`publish` takes it, like those of
-        the content, as the file that it is.
+        The array, read-only, and mapped unless it is small. If you give it to :meth:`publish`, its
+        file is used as it is, and not written again.
 
         Raises
         ------
@@ -137,28 +137,29 @@ class Change:
         version: int = 1,
         verbose: bool = False,
     ) -> dict[str, Any]:
-        """Replace all content at once; it may be done several times.
+        """Replace all content at once; a change may do this several times.
 
         Parameters
         ----------
         content : str, bool, int (64 bits), finite float, None, and lists and dicts of them, with
-            arrays (or a Source) anywhere. An array that is the very object which the store, or
-            :meth:`stage`, gave stays the file that it is; all others become new files. One that
-            is a map of a file elsewhere is compared with its checksum on the way.
-        checked : keys of the content; arrays in there, if they have less than 16 MB, are read and
-            checked whenever the folder is opened. Arrays of at most 64 kB always are.
-        version : of the format that readers must know
-        verbose : whether long work shows a bar
+            arrays (or a Source) anywhere. If an array is the same object that the store or
+            :meth:`stage` returned, its file is kept; all other arrays are written to new files. If
+            an array is a map of a file elsewhere, it is compared with its checksum while it is
+            written.
+        checked : keys of the content whose arrays are read and checked whenever the folder is
+            opened, if they have less than 16 MB. Arrays of at most 64 kB always are.
+        version : the version of the format that readers must know, default 1
+        verbose : whether long work shows a progress bar, default False
 
         Returns
         -------
-        The new content, as whoever opens the folder gets it
+        The new content, as :meth:`Store.open` shows it
 
         Raises
         ------
         InputError : if the content cannot be stored
-        FileError : if it cannot be written, or the folder is no more what it was when the change
-            began. After any error, what was there before is still there.
+        FileError : if it cannot be written, or if others have changed the folder since the change
+            began. After any error, the folder holds what it held before.
         """
         self._check_is_on()
         if not isinstance(content, Mapping):
@@ -171,7 +172,7 @@ class Change:
         needed = sum(entry.n_bytes for entry, _ in plan.new.values())
         with disk.writing(folder):
             disk.check_room(folder, needed + len(data))
-            # From here on until the new state is known, a manifest may name what is staged.
+            # From here until the new state is known, a manifest may name staged files.
             unnamed, self._unnamed = self._unnamed, set()
             place = _Place(folder, old.data)
             try:
@@ -185,7 +186,7 @@ class Change:
                 data = encode(draft._replace(content=whole))
                 manifest = decode(data, folder / MANIFEST)
                 mapped = self._store.is_mapped
-                open_already = held if mapped else old.held  # what is staged is mapped
+                open_already = held if mapped else old.held  # staged arrays are mapped
                 arrays = open_arrays(folder, manifest, open_already, mapped=mapped)
                 state = State(data, manifest, arrays)
                 new = [entry for file, entry in state.entries.items() if file not in before]
@@ -205,11 +206,11 @@ class Change:
         return state.content
 
     def is_alone(self) -> bool:
-        """Whether nobody else can write: somebody may have removed the lock file.
+        """Whether nobody else can write. Others can if somebody has removed the lock file.
 
         Raises
         ------
-        OSError : if the disk cannot tell
+        OSError : if the lock file cannot be read
         """
         return self._lock.is_ours()
 
@@ -218,16 +219,16 @@ class Change:
             raise InputError("the change is over: its with block has ended")
 
     def _check_alone(self, new: Iterable[Entry]) -> None:
-        """Refuse to publish where somebody else has written, although this process has the lock."""
+        """Refuse to publish if somebody else has written, although this process has the lock."""
         if not self.is_alone():
             raise FileError(
-                f"{self._lock.path} was removed while this process held it, so that others could "
-                "write at the same time: nothing was changed, try again"
+                f"{self._lock.path} was removed while this process held it, so others could write "
+                "at the same time: nothing was changed, try again"
             )
         if (find_manifest(self.path) or b"") != self._state.data:
             raise FileError(
-                f"{self.path} was changed while this process held {self._lock.path.name}: nothing "
-                "was changed by this one, try again"
+                f"{self.path} was changed while this process held {self._lock.path.name}: this "
+                "process has changed nothing, try again"
             )
         for entry in new:
             path = self.path / entry.file
@@ -243,11 +244,11 @@ class Change:
 
 
 class _Place:
-    """The place of the manifest: a new one takes it, and makes way again if it cannot stay.
+    """The place of the manifest: puts a new one there, and the old one back after an error.
 
-    The old one keeps a second name until the new one is sure to outlive a power cut. Putting it
-    back is a renaming, then, of a file that is on the disk already: nothing is written that the
-    power could tear.
+    The old manifest has a second name until the new one is sure to survive a power cut. So it is
+    put back by renaming a file that is on the disk already; nothing is written that a power cut
+    could tear.
     """
 
     def __init__(self, folder: Path, old: bytes) -> None:
@@ -257,7 +258,7 @@ class _Place:
         )
 
     def take(self, data: bytes, check: Callable[[], None]) -> None:
-        """Put new bytes in the place of the old; `check` may refuse in the last moment."""
+        """Replace the old manifest by new bytes; `check` may refuse at the last moment."""
         path = self._folder / MANIFEST
         with disk.syncing(self._folder) as sync_names:
             with self._part.open("xb") as file:
@@ -271,12 +272,12 @@ class _Place:
             sync_names()
 
     def leave(self, data: bytes) -> bool:
-        """After an error: put the old bytes back where the new ones are.
+        """After an error: if the new manifest is in place, put the old one back.
 
         Returns
         -------
-        Whether files that only the new ones name may go. They stay where the disk does not say
-        that the old manifest will outlive them: the next writer removes them.
+        Whether files that only the new manifest names may be removed. If the disk does not confirm
+        that the old manifest is back, they must stay; the next writer removes them.
         """
         path = self._folder / MANIFEST
         with suppress(OSError):
@@ -296,7 +297,7 @@ class _Place:
 
 
 class _Plan:
-    """Which arrays of a new content stay, and which must be written."""
+    """Which arrays of a new content have a file already, and which must be written."""
 
     def __init__(
         self, held: Mapping[str, tuple[Entry, NDArray[Any]]], checked: Collection[str]
@@ -307,12 +308,12 @@ class _Plan:
         self.new: dict[str, tuple[Entry, Array]] = {}
 
     def entries(self, value: Any, place: tuple[str, ...] = ()) -> Any:
-        """A copy of a content with entries in the place of arrays."""
+        """A copy of a content with entries instead of arrays."""
         if isinstance(value, (np.ndarray, Source)):
             return self.kept.get(id(value)) or self._add(value, place)
         if isinstance(value, Entry):
             raise InputError(f"{'.'.join(place)} cannot be stored: it is an Entry")
-        if len(place) >= DEEPEST:  # it is refused as soon as it is encoded
+        if len(place) >= DEEPEST:  # `encode` will refuse it
             return value
         if isinstance(value, Mapping):
             return {key: self.entries(item, (*place, str(key))) for key, item in value.items()}
@@ -328,7 +329,7 @@ class _Plan:
 
 
 def _entry_of(array: Array, name: str, token: str, most_checked: int) -> Entry:
-    """The entry of a new array; it is checked at each opening if it has no more bytes than that."""
+    """The entry of a new array; up to ``most_checked`` bytes, each opening checks it."""
     if not _KEYS.fullmatch(name):
         raise InputError(
             f"the place of an array must be 1 to 128 letters a-z, digits and _.-, got {name!r}"

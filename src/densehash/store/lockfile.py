@@ -1,10 +1,10 @@
-"""Whose folder it is, and who may write: what the lock file says.
+"""The lock file: it says who may write, and whether a new folder belongs to densehash.
 
-A writer holds the lock. In a folder that has no manifest yet, the lock file says that all there is
-of our making.
+A writer holds the lock. If a folder has no manifest yet, the lock file says that densehash made
+everything in it.
 
-Nothing is removed on a guess. Files go that a manifest, which was read, does not name; and those of
-a folder whose lock file says that no manifest was ever there.
+Nothing is removed on a guess. A writer removes files that the manifest does not name, after it has
+read the manifest. It also removes files if the lock file says that there never was a manifest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ TIMEOUT = 10.0
 _LOCK = "writer.lock"
 _OURS = re.compile(r"[0-9a-f]{16}-[a-z0-9_.-]+\.npy|\.densehash-[0-9a-f]{16}\.part")
 
-# In the lock file of a folder that has no manifest yet: what lies there is ours. Then it is empty.
+# The content of the lock file while a folder has no manifest yet: it says that densehash wrote the
+# files there. Later, the lock file is empty.
 _NEW = b"densehash: nothing was published here yet\n"
 
 
@@ -56,12 +57,13 @@ def lock(folder: Path, timeout: float) -> AbstractContextManager[Lock]:
 
 
 def sweep(folder: Path, state: State) -> None:
-    """Remove what a killed writer has left: files of ours that the manifest does not name.
+    """Remove what a killed writer has left: densehash's files that the manifest does not name.
 
     Parameters
     ----------
-    folder : whose lock is held
-    state : that was read from it; a folder without a manifest is swept if it never had one
+    folder : a folder whose lock this process holds
+    state : the state that was read from the folder; if it has no manifest, files are removed only
+        if it never had one
 
     Examples
     --------
@@ -75,11 +77,11 @@ def sweep(folder: Path, state: State) -> None:
 
 
 def never_published(folder: Path) -> bool:
-    """Whether a folder is ours, and has never had a manifest: a writer was killed too early.
+    """Whether densehash made a folder that never had a manifest: a writer was killed too early.
 
     Raises
     ------
-    OSError : if the disk cannot tell
+    OSError : if the folder cannot be read
 
     Examples
     --------
@@ -91,13 +93,13 @@ def never_published(folder: Path) -> bool:
 
 @contextmanager
 def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[Lock, State]]:
-    """Make a folder, or take one of ours, and hold its lock for a ``with`` block.
+    """Make a folder, or use one that densehash made, and hold its lock for a ``with`` block.
 
-    Where nothing is published in the block, no trace is left of a folder that is new.
+    If the block publishes nothing, a new folder is removed again.
 
     Yields
     ------
-    The lock, and the state without its arrays, which may be none
+    The lock, and the state without its arrays; in a new folder, an empty state
     """
     made = _make_folder(folder, form)
     try:
@@ -113,18 +115,18 @@ def making(folder: Path, form: str, timeout: float) -> Iterator[tuple[Lock, Stat
                         disk.sync_folder(folder.parent)
                 yield held, state
             finally:
-                with suppress(OSError):  # whatever lies there, the lock file says whose it is
+                with suppress(OSError):  # other files stay; the lock file says whose they are
                     if [path.name for path in folder.iterdir()] == [_LOCK] and held.is_ours():
-                        disk.sync_folder(folder)  # what was removed must not outlive the mark
+                        disk.sync_folder(folder)  # the mark must go last, also after a power cut
                         disk.remove(held.path)
     finally:
         if made:
             with suppress(OSError):
-                folder.rmdir()  # nothing happens where there is something in it
+                folder.rmdir()  # fails if the folder is not empty
 
 
 def _make_folder(folder: Path, form: str) -> bool:
-    """Make a folder, if it is not there; says whether it was made. Others than ours are refused."""
+    """Make a folder if it does not exist, and return whether it did not; refuse foreign folders."""
     with disk.writing(folder):
         try:
             folder.mkdir()
@@ -137,16 +139,16 @@ def _make_folder(folder: Path, form: str) -> bool:
 
 
 def check_ours(folder: Path, form: str) -> None:
-    """Refuse a folder that is not empty, has no manifest, and was not begun by a writer of ours.
+    """Refuse a folder that is not empty, has no manifest, and was not begun by densehash.
 
     Parameters
     ----------
-    folder : one that is there
-    form : what it shall be
+    folder : an existing folder
+    form : what the folder will hold
 
     Raises
     ------
-    OSError : if the disk cannot tell
+    OSError : if the folder cannot be read
 
     Examples
     --------
@@ -171,7 +173,7 @@ def check_ours(folder: Path, form: str) -> None:
 def _lock_says(folder: Path) -> bytes | None:
     """What the lock file of a folder holds: nothing, or the mark of a new folder.
 
-    None where there is no lock file, or one of somebody else.
+    None if there is no lock file, or if another program made it.
     """
     path = folder / _LOCK
     try:
@@ -183,12 +185,12 @@ def _lock_says(folder: Path) -> bytes | None:
     said = path.read_bytes()
     if said == _NEW:
         return said
-    # A mark that a power cut has torn: then nothing else was written yet.
+    # If a power cut has torn the mark, nothing else was written yet.
     return b"" if _NEW.startswith(said) or not said.strip(b"\0") else None
 
 
 def _mark_new(folder: Path, held: Lock) -> None:
-    """Say in the lock file that this folder is ours, before anything else is written to it."""
+    """Write the mark into the lock file, before anything else is written to the folder."""
     if _lock_says(folder) == _NEW:
         return
     try:
@@ -203,7 +205,7 @@ def _mark_new(folder: Path, held: Lock) -> None:
 
 
 def settle(folder: Path, held: Lock) -> None:
-    """Take the mark of a new folder away, now that it has a manifest.
+    """Remove the mark of a new folder, which has a manifest now.
 
     Examples
     --------
@@ -217,10 +219,10 @@ def settle(folder: Path, held: Lock) -> None:
 
 
 def remove_files(folder: Path, files: Iterable[str]) -> None:
-    """Remove files that nobody names.
+    """Remove files that no manifest names.
 
-    Readers of older states go on reading what they have mapped. Windows does not remove files
-    that somebody has open: they stay until the next writer comes.
+    Readers of older states can still read what they have mapped. Windows does not remove open
+    files: they stay until the next writer removes them.
     """
     for file in files:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The manifest: one JSON file that says what is in a folder, and knows its own checksum.
+"""The manifest: one JSON file that says what is in a folder, with its own checksum.
 
-Its first line holds the SHA-256 of all bytes after that line, in a form in which no byte is free,
-so that every flipped bit is noticed. Nothing in it is trusted before it has been checked.
+Its first line holds the SHA-256 of all bytes after that line. The form of this line is fixed to the
+byte, so every flipped bit is noticed. Nothing in a manifest is trusted before it is checked.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ HASHER = "densehash hasher"
 SHARDS = "densehash shards"
 
 VERSIONS = {INDEX: (1, 2, 3), HASHER: (1,), SHARDS: (1, 2, 3)}
-"""Of the format, which this densehash reads, by form: what is not of codes has 2, what has a
-payload 3."""
+"""The versions of the format that this densehash reads, by form. An index has version 1 with codes,
+2 with other sketches, and 3 with a payload."""
 
 MOST_BYTES = 1 << 24
-"""Of a manifest; thousands of segments take less."""
+"""The most bytes of a manifest; thousands of segments take less."""
 
 MOST_CHECKED = 1 << 24
-"""Bytes of a file that is read and checked whenever the folder is opened."""
+"""The most bytes of a file that is read and checked whenever the folder is opened."""
 
 HEADER_BYTES = 128
-"""Of every array file, before its numbers."""
+"""The bytes of the header of every array file."""
 
 DEEPEST = 16
-"""Levels of a content."""
+"""How many levels a content may have."""
 
 _FIRST_LINE = re.compile(rb'\{"sha256": "([0-9a-f]{64})",\n')
 _FILE = re.compile(r"[0-9a-f]{16}-[a-z0-9_.-]{1,128}\.npy")
@@ -74,12 +74,12 @@ _ENTRY_KEYS = {"file", "dtype", "shape", "bytes", "sha256", "checked"}
 
 
 class Form(NamedTuple):
-    """What a folder can be.
+    """What a folder can hold.
 
     Attributes
     ----------
-    noun : how errors call it
-    article : of the noun
+    noun : its name in errors
+    article : the article of the noun
     opened_by : the call that opens it
     """
 
@@ -96,7 +96,7 @@ FORMS = {
     HASHER: Form("hasher", "a", "densehash.load_hasher"),
     SHARDS: Form("sharded index", "a", "densehash.distributed.ShardedIndex.open"),
 }
-"""All forms, by what a manifest calls them."""
+"""All forms, by their names in manifests."""
 
 
 class Entry(NamedTuple):
@@ -107,8 +107,8 @@ class Entry(NamedTuple):
     file : its name in the folder
     dtype : as numpy writes it: one of ``|u1 |i1 |b1 <f2 <u4 <f4 <i8 <f8``, or ``|S1`` to ``|S1024``
     shape : 1 to 4 lengths
-    n_bytes : of the whole file
-    sha256 : of the whole file, in hexadecimal
+    n_bytes : size of the whole file
+    sha256 : checksum of the whole file, in hexadecimal
     checked : whether it is read and checked whenever the folder is opened
     """
 
@@ -128,7 +128,7 @@ class Manifest(NamedTuple):
     generation : rises by one with each change
     content : plain values in dicts and lists; arrays are Entry
     form : one of FORMS
-    version : of the format, one of VERSIONS
+    version : version of the format, one of VERSIONS
     """
 
     generation: int
@@ -138,13 +138,13 @@ class Manifest(NamedTuple):
 
 
 def other_form(folder: Path, found: str, expected: Iterable[str]) -> str:
-    """What to say of a folder that holds something else.
+    """The error text for a folder that holds something else.
 
     Parameters
     ----------
     folder : the folder
     found : its form
-    expected : forms that would do
+    expected : the forms that were expected
 
     Examples
     --------
@@ -155,7 +155,7 @@ def other_form(folder: Path, found: str, expected: Iterable[str]) -> str:
 
 
 def item_size(dtype: str) -> int | None:
-    """Bytes of a number of a type; None where files hold no such type.
+    """How many bytes a number of a type has; None if files cannot hold the type.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def encode(manifest: Manifest) -> bytes:
 
     Raises
     ------
-    InputError : if there is anything in it that could not be read back
+    InputError : if something in the manifest could not be read again
 
     Examples
     --------
@@ -208,16 +208,16 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, path: Path) -> Manifest:
-    """A manifest from bytes of which anything may be wrong.
+    """A manifest from bytes that are not trusted.
 
     Parameters
     ----------
     data : the whole file
-    path : for errors
+    path : the path of the file, for errors
 
     Raises
     ------
-    FileError : if it is damaged, or of a newer version, or names what it must not
+    FileError : if the manifest is damaged, of a newer version, or names something it must not
 
     Examples
     --------
@@ -235,7 +235,7 @@ def decode(data: bytes, path: Path) -> Manifest:
         )
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} cannot be read: {error}") from None
-    # These two stay what they are in every version to come.
+    # These two keys will be the same in every future version.
     form = tree.get("format") if isinstance(tree, dict) else None
     if not isinstance(form, str) or form not in FORMS:
         raise FileError(f"{path} is not the manifest of a {' or a '.join(FORMS)}")
@@ -284,7 +284,7 @@ def entries_of(tree: Any) -> Iterator[Entry]:
 
 
 def _plain(value: object, place: tuple[str, ...]) -> Any:
-    """A content as JSON has it; what JSON would bend to its own types is refused."""
+    """A content as JSON writes it; refuses values that JSON would convert to other types."""
     if isinstance(value, Entry):
         entry = value._asdict()
         entry["bytes"] = entry.pop("n_bytes")
@@ -305,7 +305,7 @@ def _plain(value: object, place: tuple[str, ...]) -> Any:
 
 
 def _read(value: Any, place: tuple[str, ...]) -> Any:
-    """A content of which every value has been looked at."""
+    """A content from JSON, with every value checked."""
     if isinstance(value, (dict, list)):
         if isinstance(value, dict) and "file" in value:
             return _read_entry(value, place)

@@ -31,37 +31,37 @@ class Origin(NamedTuple):
 
     Attributes
     ----------
-    path : where it was when it was mapped
-    sha256 : of all its bytes, as the manifest has it
+    path : the path when it was mapped
+    sha256 : the checksum of all its bytes, from the manifest
     """
 
     path: Path
     sha256: str
 
     def damaged(self) -> FileError:
-        """What to say where the bytes are others."""
+        """The error if the bytes have another checksum."""
         return FileError(f"{self.path} is damaged: its checksum is not the one in the manifest")
 
 
-# A map is read as it is needed, so nobody has compared it with its checksum.
+# Parts of a map are read when they are used, so the whole was not compared with its checksum.
 _origins: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
 
 
 def map_file(descriptor: int, size: int, origin: Origin) -> Buffer:
     """The bytes of an open file, read-only; the file may be closed afterwards.
 
-    A file that others cut shorter ends the process when the missing part is read: that is how
-    systems do it (SIGBUS).
+    If another program cuts the file short, the operating system ends the process when it reads the
+    missing part (SIGBUS).
 
     Parameters
     ----------
-    descriptor : of a file open for reading
-    size : of the file, at least 1
-    origin : what it must be, for those who copy it
+    descriptor : a file that is open for reading
+    size : size of the file, at least 1
+    origin : path and checksum, for functions that copy the map
 
     Raises
     ------
-    OSError : if the system refuses
+    OSError : if the operating system refuses
 
     Examples
     --------
@@ -83,7 +83,7 @@ def map_file(descriptor: int, size: int, origin: Origin) -> Buffer:
 
 
 def origin_of(array: object) -> Origin | None:
-    """The file that an array is a map of, the whole of it; None for others.
+    """The file that an array maps as a whole; None for other arrays.
 
     Examples
     --------
@@ -98,13 +98,13 @@ def origin_of(array: object) -> Origin | None:
 
 
 def check_unchanged(array: NDArray[Any]) -> None:
-    """Compare a mapped array with the checksum of its file, before it is copied; pass others over.
+    """Compare a mapped array with the checksum of its file, before it is copied; ignore others.
 
-    Damage that is copied would get a checksum of its own, and nobody would find it any more.
+    A copy of damaged bytes would get a new checksum, and the damage would never be found.
 
     Raises
     ------
-    FileError : if a single bit differs; it names the file
+    FileError : if a single bit differs; the error names the file
 
     Examples
     --------

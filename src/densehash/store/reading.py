@@ -1,4 +1,4 @@
-"""What a folder holds: its manifest, which is read in one place, and the arrays that it names."""
+"""Reads what a folder holds: its manifest, and the arrays that it names."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from densehash.store.manifest import (
 
 __all__ = ["State", "find_manifest", "load", "open_arrays", "peek", "replaced", "verify"]
 
-_TRIES = 100  # of a reader, while writers publish faster than it opens files
+_TRIES = 100  # how often a reader tries again if writers publish faster than it opens files
 
 
 class State(NamedTuple):
-    """What was published at one time; it stays readable for whoever holds it.
+    """A published state; it stays readable as long as somebody holds it.
 
     Attributes
     ----------
-    data : the bytes of the manifest; none where nothing was published
-    manifest : the same, decoded
-    arrays : by file
+    data : the bytes of the manifest; empty if nothing was published
+    manifest : the manifest, decoded
+    arrays : arrays by the name of their file
     """
 
     data: bytes
@@ -59,25 +59,25 @@ class State(NamedTuple):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """By file."""
+        """Entries by the name of their file."""
         return {entry.file: entry for entry in entries_of(self.manifest.content)}
 
     @property
     def held(self) -> dict[str, tuple[Entry, NDArray[Any]]]:
-        """The arrays that are open, and their entries, by file."""
+        """The open arrays and their entries, by the name of their file."""
         entries = self.entries
         return {file: (entries[file], array) for file, array in self.arrays.items()}
 
 
 def find_manifest(folder: Path) -> bytes | None:
-    """The manifest of a folder, unchecked but for its size; None where there is none.
+    """The manifest of a folder, of which only the size is checked; None if there is no manifest.
 
-    All who look at a manifest look through this: no link is followed, no pipe waited for, no more
-    read than a manifest may have, and a disk that cannot tell is an error, not an answer.
+    Every reader of a manifest uses this function. It follows no link, waits for no pipe, and reads
+    no more bytes than a manifest may have. If the disk fails, it raises an error.
 
     Raises
     ------
-    FileError : if the disk cannot tell, or it is no regular file, or too large
+    FileError : if the disk fails, or the manifest is not a regular file, or is too large
 
     Examples
     --------
@@ -106,10 +106,10 @@ def load(folder: Path, known: State | None, forms: Sequence[str], *, mapped: boo
 
     Parameters
     ----------
-    folder : where
-    known : a state whose arrays stay the objects that they are, and which is returned where
-        nothing has changed
-    forms : what the folder may be
+    folder : the folder
+    known : an older state; its open arrays are used again, and if nothing has changed, it is
+        returned itself
+    forms : what the folder may hold
     mapped : as in :func:`densehash.store.arrays.open_array`
 
     Examples
@@ -131,7 +131,7 @@ def load(folder: Path, known: State | None, forms: Sequence[str], *, mapped: boo
             held = {} if known is None else known.held
             return State(data, manifest, open_arrays(folder, manifest, held, mapped=mapped))
         except FileError:
-            # A writer may have published since, and removed what it needs no more.
+            # A writer may have published since, and removed files that are no longer named.
             again = _manifest_of(folder)
             if again == data or tries == _TRIES - 1:
                 raise
@@ -140,7 +140,7 @@ def load(folder: Path, known: State | None, forms: Sequence[str], *, mapped: boo
 
 
 def peek(folder: Path, form: str) -> State:
-    """The newest state without its arrays, for one who replaces them all; there may be none.
+    """The newest state without its arrays, for a writer that replaces them; empty if there is none.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def open_arrays(
     *,
     mapped: bool,
 ) -> dict[str, NDArray[Any]]:
-    """All arrays by file; those that are held already stay the objects that they are.
+    """All arrays by the name of their file; arrays that are open already are used again.
 
     Examples
     --------
@@ -197,16 +197,16 @@ def replaced(tree: Any, change: Callable[[Entry], Any]) -> Any:
 
 
 def verify(path: str | os.PathLike[str], *, verbose: bool = False) -> None:
-    """Check every byte of what a folder holds now, whether it can be opened or not.
+    """Check every byte of what a folder holds now, even if it cannot be opened.
 
     Parameters
     ----------
     path : the folder
-    verbose : whether long work shows a bar
+    verbose : whether long work shows a progress bar, default False
 
     Raises
     ------
-    FileError : if the manifest is wrong, or any file that it names; all of them are listed
+    FileError : if the manifest or any file that it names is wrong; the error lists all wrong files
 
     Examples
     --------
@@ -227,7 +227,7 @@ def verify(path: str | os.PathLike[str], *, verbose: bool = False) -> None:
         again = _manifest_of(folder)
         if again == data:
             break
-        data = again  # a writer has removed what we were looking at
+        data = again  # a writer has removed files while they were checked
     raise FileError(f"{len(wrong)} of {len(entries)} files are wrong: " + "; ".join(wrong))
 
 

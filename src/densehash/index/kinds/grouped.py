@@ -1,4 +1,4 @@
-"""The grouped kind: rows lie by group, and a query visits the nearest groups only."""
+"""The grouped kind: rows are ordered by group, and a query visits only the nearest groups."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from densehash.truth import METRICS
 
 __all__ = ["Grouped"]
 
-_SHARE = 1 / 24  # of the groups are visited, where nothing else is said
-_FEW = 16  # queries
+_SHARE = 1 / 24  # the default share of groups that are visited
+_FEW = 16  # queries for which threads of BLAS do not pay
 
 
 class Grouped(Kind):
-    """What is kept of rows lies by k-means group; for millions of rows and the highest speed.
+    """Rows ordered by k-means group; for millions of rows and the highest speed.
 
-    All segments share the groups, so that the groups a query visits, and with them its answer,
-    do not depend on how rows are spread over segments.
+    All segments share the groups. So the groups that a query visits, and its answer, do not depend
+    on how rows are spread over segments.
 
     Parameters
     ----------
-    centers : of the groups
+    centers : centres of the groups
     """
 
     name: ClassVar[str] = "grouped"
@@ -59,7 +59,7 @@ class Grouped(Kind):
         random_state: int | RandomState | None,
         for_products: bool = False,
     ) -> Grouped:
-        """Groups of rows: ``n_groups`` of them, or about 1.3 times the root of the rows."""
+        """Groups of rows: ``n_groups``, default about 1.3 times the square root of the rows."""
         n = options.get("n_groups", n_groups_for(rows.n_rows))
         check_integer(n, "n_groups", 1, rows.n_rows)
         chance = check_chance(random_state)
@@ -85,7 +85,7 @@ class Grouped(Kind):
         return cls(Centers(centers, shift, longest))
 
     def forget(self) -> None:
-        """Let go of the centres in whole numbers."""
+        """Free the centres in whole numbers."""
         self.centers = copy(self.centers)
 
     def settings(self) -> Mapping[str, Any]:
@@ -131,15 +131,16 @@ class Grouped(Kind):
         return len(self.centers)
 
     def visits(self, segment: Segment, asked: Question) -> Groups | None:
-        """The nearest groups; every row where these are all, or nobody knows which are near."""
+        """The nearest groups; every row if these are all groups, or if it is not known."""
         n_probes = self.n_probes(asked.probes)
         points = None if n_probes == len(self.centers) else asked.points
         if points is None:
             return None
         if asked.groups is None:  # the same for all segments
-            # Rows of length one are near in angle where they are near at all, and so are bits.
+            # For rows of length one, the Euclidean distance has the order of the cosine; for bits,
+            # the order of the Hamming distance.
             by_length = asked.unit_rows or asked.metric not in METRICS
-            # Threads of BLAS cost more than they bring where queries are few.
+            # For few queries, threads of BLAS cost more than they save.
             few = len(points) <= _FEW or asked.n_threads == 1
             with one_blas_thread() if few else nullcontext():
                 scores = self.centers.scores(points, "l2" if by_length else asked.metric)
@@ -153,7 +154,7 @@ class Grouped(Kind):
         return min(probes, len(self.centers))
 
     def probes_to_try(self) -> list[int | None]:
-        """Each half as many again as the one before, up to all groups."""
+        """Numbers of probes, each 1.5 times the one before, up to all groups."""
         n_groups, ladder, probes = len(self.centers), [], 1
         while probes < n_groups:
             ladder.append(probes)

@@ -1,7 +1,7 @@
 """What the kinds of index share: one interface.
 
-A kind says where rows lie, and which of them a query visits. What is kept of a row, and how rows
-are ranked by it, is a sketch's affair: see :mod:`densehash.index.sketches`.
+A kind decides where rows lie, and which of them a query visits. A sketch decides what is kept of a
+row, and how rows are ranked by it: see :mod:`densehash.index.sketches`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["Kind"]
 class Kind(ABC):
     """How rows are laid out, and which of them a query visits.
 
-    A kind holds what all segments of an index share; what belongs to one segment is in its arrays.
-    A new kind is a class of its own file and an entry in the registry.
+    A kind holds what all segments of an index share; each segment has its own arrays. A new kind is
+    a class in a file of its own and an entry in the registry.
     """
 
     name: ClassVar[str]
     extra_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that a segment has because of its kind."""
     options: ClassVar[tuple[str, ...]] = ()
-    """Names of what :meth:`learn` can be told, by whoever builds an index."""
+    """Names of the options of :meth:`learn`, which users give when they build an index."""
     takes_probes: ClassVar[bool] = False
-    """Whether a search may say how much is visited."""
+    """Whether a search may have ``probes``."""
     probes_by_margins: ClassVar[bool] = False
-    """Whether margins say what is visited, where a search says how much."""
+    """Whether ``probes`` needs margins, which say what is visited."""
 
     # --- made ---------------------------------------------------------------------------------
 
@@ -58,11 +58,11 @@ class Kind(ABC):
 
         Parameters
         ----------
-        rows : those to be indexed, as they are hashed
-        options : what it was told, of the names in ``options``
-        n_bits : of what is kept of a row
-        random_state : of what is learnt
-        for_products : whether queries look for large products instead of near rows
+        rows : the rows of the index, as they are hashed
+        options : options that were given, with the names in ``options``
+        n_bits : bits that are kept of a row
+        random_state : seed or generator for what is learnt
+        for_products : whether queries look for large inner products instead of near rows
         """
         return cls()
 
@@ -74,28 +74,28 @@ class Kind(ABC):
         n_bits: int,  # noqa: ARG003
         n_features: int,  # noqa: ARG003
     ) -> Self:
-        """The kind of an index file, from what :meth:`settings` said; checked."""
+        """The kind from what :meth:`settings` has written to a file; checked."""
         return cls()
 
     def settings(self) -> Mapping[str, Any]:
-        """What an index file keeps of the kind itself: numbers and arrays by name."""
+        """What a file keeps of the kind itself: numbers and arrays by name."""
         return {}
 
     # --- rows ---------------------------------------------------------------------------------
 
     def labels(self, block: Floats) -> NDArray[np.integer] | None:  # noqa: ARG002
-        """The group of each row of a block, (b,), where the kind has groups."""
+        """The group of each row of a block, (b,); None if the kind has no groups."""
         return None
 
     def forget(self) -> None:  # noqa: B027
-        """Let go of what only new rows need; the next ones make it anew."""
+        """Free what only new rows need; it is made again for the next ones."""
 
     def arrange(self, labels: NDArray[np.integer] | None) -> NDArray[np.uint32] | None:  # noqa: ARG002
-        """The rank of the row that goes to each position, (n,); None leaves rows where they are.
+        """The rank of the row at each position, (n,); None keeps the order of ranks.
 
         Parameters
         ----------
-        labels : the group of each row, by rank, where the kind has groups
+        labels : the group of each row, by rank; None if the kind has no groups
         """
         return None
 
@@ -110,23 +110,23 @@ class Kind(ABC):
         Parameters
         ----------
         columns : what is kept of rows, by position
-        labels : the group of each row, by rank, where the kind has groups
+        labels : the group of each row, by rank; None if the kind has no groups
         ranks : what :meth:`arrange` returned
         """
         return {}
 
     def labels_of(self, segment: Segment) -> NDArray[np.integer] | None:  # noqa: ARG002
-        """The group at each position of a segment, (n,), where the kind has groups."""
+        """The group at each position of a segment, (n,); None if the kind has no groups."""
         return None
 
     def check_extra(self, extra: Mapping[str, NDArray[Any]], n_rows: int) -> None:  # noqa: B027
-        """Refuse arrays of a file that a segment of so many rows cannot have."""
+        """Refuse arrays from a file that do not fit a segment of so many rows."""
 
     # --- queries ------------------------------------------------------------------------------
 
     @property
     def numbers_a_query(self) -> int:
-        """How many numbers, beside candidates, the kind makes of a query at a time."""
+        """How many numbers the kind computes for a query, not counting candidates."""
         return 0
 
     @abstractmethod
@@ -134,9 +134,9 @@ class Kind(ABC):
         """The rows of a segment that queries look at."""
 
     def visits_for_all(self, segment: Segment) -> Visits:  # noqa: ARG002
-        """The rows to look at where nothing near may be missed, as within a radius."""
+        """The rows to look at if no near row may be missed, as in a search by radius."""
         return None
 
     def probes_to_try(self) -> list[int | None]:
-        """What tuning tries, the fewest probes first; None is the default."""
+        """Numbers of probes that tuning tries, the fewest first; None: the default."""
         return [None]

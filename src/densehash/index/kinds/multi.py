@@ -1,9 +1,9 @@
 """The multi kind: tables of substrings find near codes without a scan.
 
 M. Norouzi, A. Punjani, D. J. Fleet, Fast exact search in Hamming space with multi-index hashing,
-PAMI 2014. With ``probes``, tables are looked up where the query's margins say: Q. Lv, W. Josephson,
-Z. Wang, M. Charikar, K. Li, Multi-probe LSH: efficient indexing for high-dimensional similarity
-search, VLDB 2007.
+PAMI 2014. With ``probes``, the margins of the query decide which buckets are looked up: Q. Lv,
+W. Josephson, Z. Wang, M. Charikar, K. Li, Multi-probe LSH: efficient indexing for high-dimensional
+similarity search, VLDB 2007.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Multi(Kind):
 
     Parameters
     ----------
-    n_bits : of a code
-    n_tables : of each segment; None suits them to its rows
+    n_bits : bits of a code
+    n_tables : tables of each segment; None: as many as suit its rows
     """
 
     name: ClassVar[str] = "multi"
@@ -67,7 +67,7 @@ class Multi(Kind):
         n_bits: int,
         n_features: int,  # noqa: ARG003
     ) -> Multi:
-        """Tables of as many as a file says."""
+        """The kind with the number of tables from a file."""
         return cls._checked(n_bits, settings["n_tables"])
 
     @classmethod
@@ -102,10 +102,10 @@ class Multi(Kind):
             )
 
     def visits(self, segment: Segment, asked: Question) -> Tables:
-        """As many rows as it takes to miss nothing; with probes, those in as many buckets."""
+        """As many rows as are needed to miss nothing; with probes, the rows in so many buckets."""
         probes = None if asked.probes is None else min(asked.probes, MOST_PROBES)
         return self.visits_for_all(segment)._replace(probes=probes)
 
     def visits_for_all(self, segment: Segment) -> Tables:
-        """By all tables."""
+        """All tables."""
         return Tables(segment.extra["starts"], segment.extra["rows"], self.n_bits, None)

@@ -1,4 +1,4 @@
-"""All kinds there are."""
+"""All kinds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from densehash.index.kinds.multi import Multi
 __all__ = ["KINDS", "kind_from"]
 
 KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Flat, Grouped, Multi)}
-"""By name."""
+"""Kinds by name."""
 
 
 def kind_from(name: Any, settings: Mapping[str, Any], *, n_bits: int, n_features: int) -> Kind:
-    """The kind of an index file.
+    """The kind from a file.
 
     Examples
     --------

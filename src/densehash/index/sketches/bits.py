@@ -1,7 +1,7 @@
-"""The sketch of bits: rows come as codes that were made elsewhere, and are ranked as codes are.
+"""The sketch of bits: rows are codes that were made elsewhere, and are ranked as codes are.
 
-Sentence-transformers, Cohere or a hasher of one's own have made them. Queries are such codes, too;
-or vectors, where the hasher is known: uint8 numbers and bools are codes, floats are vectors.
+Sentence-transformers, Cohere or a hasher of your own may have made them. Queries are such codes,
+too, or vectors if the hasher is known: uint8 numbers and bools are codes, floats are vectors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Bits(Codes):
 
     Parameters
     ----------
-    n_bits : of a code
-    hasher : fitted, what has made them; None where nobody knows
+    n_bits : bits of a code
+    hasher : the fitted hasher that made them; None if it is not known
 
     Examples
     --------
@@ -54,12 +54,12 @@ class Bits(Codes):
 
     @property
     def n_bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self._n_bits
 
     @property
     def n_features(self) -> int:
-        """Of a vector; bits, where there is no way to codes from vectors."""
+        """Features of a vector; without a hasher, bits of a code."""
         return self._n_bits if self._hasher is None else super().n_features
 
     @property
@@ -75,18 +75,18 @@ class Bits(Codes):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The length of codes, and the hasher where it is known."""
+        """The length of codes, and the hasher if it is known."""
         known = {} if self._hasher is None else {"hasher": type(self._hasher).__name__}
         return {**known, "bits": self._n_bits}
 
     def settings(self) -> Mapping[str, Any]:
-        """The hasher, where it is known."""
+        """The hasher, if it is known."""
         known = {} if self._hasher is None else super().settings()
         return {**known, "sketch": self.name, "sketch_settings": {}}
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Bits:
-        """The sketch of an index file."""
+        """The sketch from a file."""
         if content["metric"] != HAMMING or content["vectors"] is not None:
             raise FileError(f"{cls.name} are compared by {HAMMING} distance, without vectors")
         if content["sketch_settings"] != {}:
@@ -98,12 +98,12 @@ class Bits(Codes):
         return cls(content["n_bits"])
 
     def codes_of(self, X: Any, name: str) -> NDArray[np.uint8] | None:
-        """Codes, packed; None of vectors, which the hasher makes codes of.
+        """Codes, packed; None if X are vectors, which the hasher must turn into codes.
 
         Parameters
         ----------
         X : uint8 (n, width), bools or numbers 0 and 1 (n, n_bits); or floats (n, d)
-        name : what errors call them
+        name : their name in errors
         """
         array = plain_codes(X, name)
         if array.dtype.kind != "f":
@@ -111,17 +111,17 @@ class Bits(Codes):
         if self._hasher is None:
             raise InputError(
                 f"{name} must be codes, uint8 of {self.row_width} bytes or bools of {self._n_bits} "
-                f"bits, got {array.dtype} of shape {array.shape}: this index was made of codes, "
-                "and knows no hasher for vectors; from_codes(..., hasher=...) takes one"
+                f"bits, got {array.dtype} of shape {array.shape}: this index was made from codes "
+                "and has no hasher for vectors; give one to from_codes(..., hasher=...)"
             )
         return None
 
     def prepare(self, queries: NDArray[Any], n_bits: int | None = None) -> CodeQueries:  # noqa: ARG002
-        """Codes and margins of vectors; groups are of codes."""
+        """Codes and margins of vectors; groups are chosen by the codes."""
         return super().prepare(queries, self._n_bits)
 
     def rows_of(self, X: Any, name: str) -> NDArray[np.uint8]:
-        """Codes of rows, which come as codes or as vectors."""
+        """Codes of rows, which are given as codes or as vectors."""
         codes = self.codes_of(X, name)
         return self.hasher.transform(X) if codes is None else codes
 
@@ -132,7 +132,7 @@ class Unpacked(Source):
     Parameters
     ----------
     codes : uint8 (n, width)
-    n_bits : of a code
+    n_bits : bits of a code
 
     Examples
     --------
@@ -166,8 +166,8 @@ def packed(codes: NDArray[Any], n_bits: int | None, name: str) -> tuple[NDArray[
     Parameters
     ----------
     codes : uint8 (n, width), packed bits; or bools, or other integers 0 and 1, (n, n_bits)
-    n_bits : of a code; None takes all there are
-    name : what errors call them
+    n_bits : bits of a code; None: all bits
+    name : their name in errors
 
     Examples
     --------
@@ -177,8 +177,8 @@ def packed(codes: NDArray[Any], n_bits: int | None, name: str) -> tuple[NDArray[
     """
     if codes.dtype == np.int8:
         raise InputError(
-            f"{name} are int8, as some make 'binary' codes: take 'ubinary' ones, or pass "
-            f"{name}.view('uint8') ^ 128; numbers 0 and 1 are passed as {name}.astype(bool)"
+            f"{name} are int8, as some libraries make 'binary' codes: use 'ubinary' codes, or pass "
+            f"{name}.view('uint8') ^ 128; pass numbers 0 and 1 as {name}.astype(bool)"
         )
     if codes.dtype != np.uint8:
         if codes.dtype.kind not in "biu":
@@ -191,7 +191,7 @@ def packed(codes: NDArray[Any], n_bits: int | None, name: str) -> tuple[NDArray[
     found = check_codes(codes, name)
     bits = 8 * found.shape[1] if n_bits is None else check_integer(n_bits, "n_bits", 1, MAX_BITS)
     if found.shape[1] != bytes_for(bits):
-        hint = f": bits that are not packed are passed as {name}.astype(bool)"
+        hint = f": pass bits that are not packed as {name}.astype(bool)"
         raise InputError(
             f"{name} are {found.shape[1]} bytes wide, expected {bytes_for(bits)} for {bits} bits"
             + (hint if found.shape[1] == bits else "")

@@ -1,10 +1,10 @@
-"""How far a search of signs must look to find what it is asked for.
+"""How far a search of signs must look to reach a recall.
 
-Three settings say so: *spread* is how far estimates may be off, *stop* and *probes* bound the
-groups that are visited. What they find depends on the rows, so it is measured: queries whose
-neighbours are known are searched with growing spreads and with growing stops. What one of them
-loses hardly depends on the other; so the cheapest pair for a recall is chosen from these two
-curves and tried; while it finds too little, the one for a little more is.
+Three settings decide this: *spread* is the error that estimates may have, *stop* and *probes* limit
+the groups that are visited. What they find depends on the rows, so it is measured: with queries
+whose neighbours are known, for growing spreads and for growing stops. How much one of them misses
+hardly depends on the other. So the cheapest pair for a recall is chosen from these two curves and
+tried; if it finds too little, the pair for a slightly higher recall is tried next.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from densehash.parallel import n_threads
 __all__ = ["SURE", "Searches", "calibrated"]
 
 SURE = 1.65
-"""Recall is reached if the mean of the sample is so many standard errors above it."""
+"""A recall is reached if the mean of the sample is this many standard errors above it."""
 
 _SPREADS = tuple(0.01 * 2 ** (2 * i / 3) for i in range(11))  # 0.01 to 1
-_BETWEEN = 4  # spreads to choose from between two of these
-_STOP = 64.0  # at which spreads are compared
+_BETWEEN = 4  # steps between two of these spreads, to choose from
+_STOP = 64.0  # the stop with which spreads are compared
 _STOPS = tuple(8.0 * 2**i for i in range(30))
-_SHARE = 0.25  # of what may be missed, to be sure at most
-_NOTHING = 6e-4  # what recall grows by when more is no use: a row in 200 times 10
-_CLOSE = 5e-3  # to the most there is: where a recall cannot be reached, this is near enough
-_MORE = 1.15  # times the stop, where a recall was not reached
-# Nanoseconds of a group, of an entry and of each of its bits, of a vector and of each of its
-# numbers. Only how they compare matters.
+_SHARE = 0.25  # the margin above a recall is at most this share of what may be missed
+_NOTHING = 6e-4  # a smaller gain of recall is none: it is about one row in 200 times 10
+_CLOSE = 5e-3  # if a recall cannot be reached, this close to the best recall is near enough
+_MORE = 1.15  # by which the stop is raised if a recall was not reached
+# Nanoseconds for a group, for an entry and each of its bits, for a vector and each of its numbers.
+# Only their ratios matter.
 _GROUP, _ENTRY, _ENTRY_BIT, _VECTOR, _VECTOR_NUMBER = 250.0, 0.4, 0.009, 150.0, 1.0
 
 
 class Searches(Protocol):
-    """What searches: ``SignModel.searcher`` returns one."""
+    """A searcher, such as ``SignModel.searcher`` returns."""
 
     def search(
         self,
@@ -78,23 +78,24 @@ def calibrated(
 
     Parameters
     ----------
-    model : what the searcher was made from
+    model : the model of the searcher
     searcher : what ``model.searcher`` returned
-    queries : float32 (n, d), or the integers of the vectors; 500 to 1,000 that decoder and centres
-        were not learnt from
-    truth : int (n, at least k), the positions of the true neighbours, nearest first, -1 where
-        there are fewer; or float (n, at least k), their distances, infinite where there are fewer
-    recalls : above 0, at most 1
-    k : neighbours that recall is about; default 10
-    own : int64 (n,), where the queries are rows of the index: their positions. They do not count
+    queries : float32 (n, d), or of the integer type of the vectors; 500 to 1,000 queries that
+        decoder and centres did not learn from
+    truth : the true neighbours, nearest first: int (n, at least k), their positions, -1 if there
+        are fewer; or float (n, at least k), their distances, infinite if there are fewer
+    recalls : above 0 and at most 1
+    k : how many neighbours, default 10
+    own : int64 (n,), the positions of the queries, if they are rows of the index. They do not count
         as found, and ``truth`` must not have them. Default None
-    allowed : for each segment which rows may be found, (n,). Default None, all of them
+    allowed : for each segment, which rows may be found, (n,). Default None: all of them
 
     Returns
     -------
-    A :class:`~densehash.index.queries.Reach` for each recall; what is expected of it is below the
-    recall only if nothing reaches that: then it is within half a percent of the most that can be
-    found, as all of it may take ten times as long. The same input gives the same.
+    A :class:`~densehash.index.queries.Reach` for each recall. Its ``expected`` is below the recall
+    only if nothing reaches the recall. Then it is within half a percent of the best possible
+    recall, because the best itself may take ten times as long. The same input gives the same
+    result.
 
     Examples
     --------
@@ -133,15 +134,15 @@ def calibrated(
 
 
 def _is_flat(tried: list[tuple[float, _Measured]]) -> bool:
-    """Whether the last steps gained next to nothing."""
+    """Whether the last two steps gained next to nothing."""
     return len(tried) > 2 and tried[-1][1].recall < tried[-3][1].recall + _NOTHING
 
 
 def _short(measured: _Measured, recall: float) -> float:
-    """How far a trial is from a recall, and from being sure of it; 0 or less where it is there."""
+    """How much a trial lacks to reach a recall for sure; 0 or less if it reaches it."""
     if measured.recall == 1:
         return 0
-    # Next to 1 the sample cannot say more than that a query in hundreds misses one.
+    # Close to 1, a sample of hundreds of queries cannot measure more exactly.
     return recall - measured.recall + min(SURE * measured.error, _SHARE * (1 - recall))
 
 
@@ -163,7 +164,7 @@ def _cheapest(
         needed = aim * shares[-1] / np.maximum(shares, 1e-9)
         stops = np.interp(needed, sure, logs)
         total = np.interp(stops, logs, costs) + of_vectors
-        total[:-1][needed[:-1] > sure[-1]] = np.inf  # the last is tried where none will do
+        total[:-1][needed[:-1] > sure[-1]] = np.inf  # if none is enough, the last is tried
         best = int(total.argmin())
         return float(spreads[best]), float(np.exp(stops[best]))
 
@@ -191,7 +192,7 @@ def _cheapest(
             measured = trial(spread, stop)
             break
         measured = trial(spread, stop)
-    # Some more than any of these queries needed, for those that are harder.
+    # A few more than any of these queries needed, for harder queries.
     probes = min(trial.n_groups, measured.most_groups + measured.most_groups // 4 + 1)
     return Reach(recall, spread, stop, probes, measured.recall)
 
@@ -199,7 +200,7 @@ def _cheapest(
 def _between(
     trial: _Trial, by_spread: list[tuple[float, _Measured]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """More spreads than were tried, what they find and what their vectors cost, (n,) each."""
+    """More spreads than were tried, their recalls, and the cost of their vectors, (n,) each."""
     logs = np.log([spread for spread, _ in by_spread])
     shares = np.maximum.accumulate([measured.recall for _, measured in by_spread])
     costs = [trial.cost_of_vectors(measured) for _, measured in by_spread]
@@ -208,12 +209,12 @@ def _between(
     from scipy.interpolate import PchipInterpolator  # noqa: PLC0415  only learning needs it
 
     more = np.linspace(logs[0], logs[-1], _BETWEEN * (len(logs) - 1) + 1)
-    # Straight lines would lie below what is between, and only what was tried would be chosen.
+    # Straight lines would lie below the true recalls, and so favour the spreads that were tried.
     return np.exp(more), *(PchipInterpolator(logs, known)(more) for known in (shares, costs))
 
 
 class _Trial:
-    """Searches the queries with some settings."""
+    """Searches for the queries with any settings, and measures; results are kept."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class _Trial:
         )
 
     def cheapest(self, recall: float) -> tuple[float, float]:
-        """Spread and stop of the cheapest trial that found so much, of at least one."""
+        """Spread and stop of the cheapest trial that reached a recall; there must be one."""
 
         def cost(pair: tuple[float, float]) -> float:
             measured = self._known[pair]

@@ -1,7 +1,7 @@
 """The sketch of codes: a row is kept as the code of a hasher, and ranked by Hamming distance.
 
-Any hasher makes them. Distances are whole numbers. All kinds go with it: all rows are scanned, or
-groups of them, or tables of substrings name those to look at.
+Any hasher can make them. Distances are whole numbers. It works with all kinds: a search scans all
+rows, or some groups, or the rows that tables of substrings find.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeQueries", "Codes"]
 
-# Where fewer rows than this share of a segment may be found, they alone are looked at.
+# If at most this share of the rows of a segment may be found, only these are compared.
 _FEW = 1 / 16
 
-# Sums of so few products take one thread of BLAS, whatever it may use.
+# BLAS uses one thread for so few numbers, however many threads it may use.
 _FEW_NUMBERS = 8192
 
 _MADE = ("codes", "margins")
 
 
 class CodeQueries(Prepared):
-    """Codes of queries, and their margins: made when they are asked for.
+    """Codes and margins of queries, which are computed when they are used.
 
     Parameters
     ----------
-    hasher : makes them, of ``rows``
-    rows : real (q, d); None, where all there is is given
-    codes : uint8 (q, width), where they are known
-    margins : float32 (q, n_bits), where they are known
-    n_bits : where groups are of codes, and chosen by them: how many bits they have
+    hasher : computes them from ``rows``
+    rows : real (q, d); None if only ``codes`` or ``margins`` are known
+    codes : uint8 (q, width), if they are known
+    margins : float32 (q, n_bits), if they are known
+    n_bits : bits of the codes, if groups are chosen by codes; otherwise None
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CodeQueries(Prepared):
 
     @property
     def points(self) -> NDArray[np.bool_] | None:
-        """The bits of the codes, where groups are chosen by them."""
+        """The bits of the codes, if groups are chosen by them; otherwise None."""
         return None if self._n_bits is None else unpack(self.codes, self._n_bits)
 
     @cached_property
@@ -94,14 +94,14 @@ class CodeQueries(Prepared):
         return self._hasher, self._rows
 
     def some(self, which: slice | NDArray[np.intp]) -> CodeQueries:
-        """The same of some of the queries."""
+        """The same for some of the queries."""
         known = {name: self.__dict__[name][which] for name in _MADE if name in self.__dict__}
         rows = None if self._rows is None else self._rows[which]
         return CodeQueries(self._hasher, rows, n_bits=self._n_bits, **known)
 
     def to_send(self, *, margins: bool) -> CodeQueries:
-        """Arrays alone."""
-        known = self.margins if margins else None  # first: codes are made of them
+        """The same, with arrays only."""
+        known = self.margins if margins else None  # first: codes are then made from them
         return CodeQueries(codes=self.codes, margins=known, n_bits=self._n_bits)
 
 
@@ -110,7 +110,7 @@ class Codes(Sketch):
 
     Parameters
     ----------
-    hasher : fitted; None only of :class:`~densehash.index.sketches.bits.Bits`
+    hasher : a fitted hasher; None only in :class:`~densehash.index.sketches.bits.Bits`
 
     Examples
     --------
@@ -128,22 +128,22 @@ class Codes(Sketch):
 
     @property
     def hasher(self) -> Hasher:
-        """What makes codes; an error where they came ready-made, and nobody knows from where."""
+        """The hasher; an error if codes were made elsewhere by an unknown one."""
         if self._hasher is None:
             raise InputError(
-                "this index was made of codes, and knows no hasher: from_codes(..., hasher=...) "
-                "takes one"
+                "this index was made from codes and has no hasher: give one to "
+                "from_codes(..., hasher=...)"
             )
         return self._hasher
 
     @property
     def n_features(self) -> int:
-        """Of a row."""
+        """Features of a row."""
         return int(self.hasher.n_features_in_)
 
     @property
     def n_bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return int(self.hasher.n_bits_)
 
     @property
@@ -153,7 +153,7 @@ class Codes(Sketch):
 
     @property
     def in_words(self) -> str:
-        """How many bits, and whose."""
+        """How many bits, and the name of the hasher."""
         return f"{self.n_bits} bits of {type(self.hasher).__name__}"
 
     @property
@@ -170,7 +170,7 @@ class Codes(Sketch):
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Codes:  # noqa: ARG003
-        """The sketch of an index file."""
+        """The sketch from a file."""
         from densehash.hashers.state import hasher_of  # noqa: PLC0415  brings scikit-learn
 
         hasher = hasher_of(content["hasher"]["description"], content["hasher"]["arrays"])
@@ -188,9 +188,9 @@ class Codes(Sketch):
         return {"codes": self.hasher.transform(rows)}
 
     def prepare(self, queries: NDArray[Any], n_bits: int | None = None) -> CodeQueries:
-        """Codes and margins of queries, when they are asked for; large numbers are refused now."""
+        """Codes and margins of queries, computed when they are used; refuses large numbers now."""
         if queries.dtype.kind == "f" and (queries.size > _FEW_NUMBERS or not is_fine(queries)):
-            Rows(queries).for_each(lambda *_: None)  # says what is wrong; one BLAS thread a block
+            Rows(queries).for_each(lambda *_: None)  # checks; each block uses one thread of BLAS
         return CodeQueries(self.hasher, queries, n_bits=n_bits)
 
     def prepared_rows(self, segment: Segment, positions: NDArray[np.integer]) -> CodeQueries:
@@ -208,7 +208,7 @@ class Codes(Sketch):
         ordered: bool,
         n_threads: int,
     ) -> Candidates:
-        """The n rows of least (Hamming distance, rank) among those visited."""
+        """The first n rows by (Hamming distance, rank) among those visited."""
         asked, codes = _codes(prepared), segment.columns["codes"]
         n = min(n, segment.n_rows)
         if isinstance(visits, Tables):
@@ -237,7 +237,7 @@ class Codes(Sketch):
     def within(
         self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """All rows at a Hamming distance of at most ``radius``: of all rows, or by tables."""
+        """All rows at a Hamming distance of at most ``radius``, by a scan or by tables."""
         asked, codes = _codes(prepared).codes, segment.columns["codes"]
         if isinstance(visits, Tables):
             tables = visits.n_bits, visits.starts, visits.rows
@@ -253,7 +253,7 @@ class Codes(Sketch):
         *,
         n_threads: int,
     ) -> Candidates:
-        """By asymmetric distances: of the query's margins and the codes."""
+        """By asymmetric distances, from the margins of the query and the codes."""
         margins, codes = _codes(prepared).margins, segment.columns["codes"]
         return Candidates(
             *rerank_codes(margins, codes, positions, segment.ranks, k, n_threads=n_threads)
@@ -289,7 +289,7 @@ def _in_tables(
     tables = visits.n_bits, visits.starts, visits.rows, allowed
     if visits.probes is None:
         return Candidates(*multi_top_k(asked.codes, codes, *tables, n, n_threads=n_threads))
-    margins = asked.margins  # before the codes, which are made of them
+    margins = asked.margins  # before the codes, which are then made from them
     return Candidates(
         *multi_probe(asked.codes, margins, codes, *tables, visits.probes, n, n_threads=n_threads)
     )

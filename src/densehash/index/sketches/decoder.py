@@ -1,15 +1,15 @@
 """Signs with a decoder: what is kept of a residual, and how a distance is estimated from it.
 
-A row x lies in the group of centre c. Its residual r = x − c is remembered by signs
-s ∈ {−1, 1}^B, chosen such that y = s G has nearly its direction, and by two numbers:
+A row x lies in the group of centre c. Two things are kept of its residual r = x − c: signs
+s ∈ {−1, 1}^B, chosen so that y = s G has nearly the direction of r, and two numbers α and β:
 
     |q − x|² ≈ |q − c|² + (α − ⟨s, G q⟩) / β,    β = |y| / (2 |r|),    α = |r|² β + ⟨y, c⟩
 
-G (B × d) is the decoder, one for all rows, in whole numbers a row of it, so that G q is
-computed from bytes. It is learnt with the signs in turn: signs by descent
-(each is flipped while that brings s G nearer to r / |r|), G by least squares. The start is a
-random rotation of the principal directions. For inner products, −2 ⟨q, x⟩ is estimated the same
-way from −2 ⟨q, c⟩, with α = 0.
+G (B × d) is the decoder, the same for all rows. Each row of G is kept as whole numbers with a step,
+so that G q is computed from bytes. Signs and G are learnt in turn: signs by descent (a sign is
+flipped as long as that brings s G nearer to r / |r|), G by least squares. The start is a random
+rotation of the principal directions. For inner products, −2 ⟨q, x⟩ is estimated in the same way
+from −2 ⟨q, c⟩, with α = 0.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from densehash.parallel import n_threads, one_blas_thread
 
 __all__ = ["Decoder", "learn_decoder", "signs_of"]
 
-_ROUNDS = 1  # of descent and least squares: more change nothing that can be seen
+_ROUNDS = 1  # of descent and least squares: more make no visible difference
 _SWEEPS_LEARNING = 2
 _SWEEPS = 4
 _RIDGE = 1e-3  # of the number of rows
-# Factors are 16 bits. The largest α of the sample may grow fourfold, the largest |r| too, and the
-# smallest |r| that is told apart is a 64th of it.
+# Factors have 16 bits. There is room for an α and an |r| four times as large as in the sample. The
+# smallest |r| that can be told apart is a 64th of the largest.
 _MOST = 32767
 _ROOM = 4
 _LEAST_BETA = 512
@@ -50,8 +50,8 @@ class Decoder:
     Attributes
     ----------
     whole : int8 (n_bits, d), G in whole numbers from −127 to 127
-    steps : float32 (n_bits,), what 1 stands for in each row of G
-    alpha, beta : what a factor of 1 stands for
+    steps : float32 (n_bits,), by which each row of G is multiplied
+    alpha, beta : by which the factors of rows are multiplied
     metric : "l2", "cosine" or "ip"
 
     Examples
@@ -71,7 +71,7 @@ class Decoder:
     metric: str
 
     def content(self) -> dict[str, Any]:
-        """What an index file keeps."""
+        """What a file keeps of the decoder."""
         names = ("whole", "steps", "alpha", "beta")
         return {name: getattr(self, name) for name in names}
 
@@ -79,7 +79,7 @@ class Decoder:
     def from_content(
         cls, stored: Mapping[str, Any], n_bits: int, n_features: int, metric: str
     ) -> Decoder:
-        """The decoder of an index file; what does not fit together is an error."""
+        """The decoder from a file; an error if its parts do not fit together."""
         whole, steps = stored["whole"], stored["steps"]
         check_stored(whole, "whole", np.int8, (n_bits, n_features))
         check_stored(steps, "steps", np.float32, (n_bits,))
@@ -105,7 +105,7 @@ class Decoder:
         return _native.multiply(matrix, np.ascontiguousarray(matrix.T))
 
     def products(self, centers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What :meth:`encode` needs of the centres: float32 (g, n_bits)."""
+        """Products of the centres with G, which :meth:`encode` needs: float32 (g, n_bits)."""
         return _native.multiply(centers, np.ascontiguousarray(self.matrix.T))
 
     def encode(
@@ -117,22 +117,23 @@ class Decoder:
         *,
         nearest: bool = False,
     ) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
-        """Signs and factors of rows; they do not depend on the rows beside.
+        """Signs and factors of rows; those of a row do not depend on the other rows.
 
         Parameters
         ----------
-        rows : float32 (n, d), relative to the same point as the centres; for "cosine", of length 1
-            before they were; of a tensor, signs are found on its device
+        rows : float32 (n, d), relative to the same point as the centres; with "cosine", they had
+            length 1 before that point was subtracted. If they are a tensor, signs are found on its
+            device.
         labels : uint32 (n,), the group of each row
         centers : float32 (g, d)
-        products : what :meth:`products` returns, where encode is called more than once
-        nearest : whether β is |y|² / (2 ⟨y, r⟩), with which y comes nearest to r: it leaves the
-            least to a second sketch. Alone, the other one ranks rows better
+        products : what :meth:`products` returns, if encode is called more than once
+        nearest : whether β is |y|² / (2 ⟨y, r⟩), which brings y nearest to r and leaves the least
+            to a second sketch. Without a second sketch, the other β ranks rows better.
 
         Returns
         -------
-        codes : uint8 (n, n_bits / 8), little bit order, 1 where a sign is positive
-        factors : int16 (n, 2), α and β; α is −32,768 where it cannot be told
+        codes : uint8 (n, n_bits / 8), little bit order, 1 for a positive sign
+        factors : int16 (n, 2), α and β; α is −32,768 if it does not fit
         """
         if products is None:
             products = self.products(centers)
@@ -147,9 +148,10 @@ class Decoder:
         products: NDArray[np.float32],
         sweeps: int,
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Signs, and what factors are made of: |r|², |y|², ⟨y, c⟩, ⟨y, r⟩: float32 (n, 4).
+        """Signs, and the numbers from which factors are computed, float32 (n, 4).
 
-        The parameters are those of :meth:`encode`; each sign may flip ``sweeps`` times.
+        These numbers are |r|², |y|², ⟨y, c⟩ and ⟨y, r⟩. The parameters are those of :meth:`encode`;
+        each sign may flip ``sweeps`` times.
         """
         if is_tensor(rows):
             from densehash.gpu import signs  # noqa: PLC0415  imports torch
@@ -172,7 +174,7 @@ class Decoder:
         lengths: NDArray[np.float32],
         betas_of: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     ) -> NDArray[np.int16]:
-        with np.errstate(over="ignore"):  # of residuals next to nothing
+        with np.errstate(over="ignore"):  # residuals may be nearly zero
             betas = np.clip(np.rint(betas_of(lengths) / np.float32(self.beta)), 1, _MOST)
         factors = np.zeros((len(lengths), 2), np.int16)
         factors[:, 1] = betas
@@ -232,7 +234,7 @@ def learn_decoder(
 
 
 def _in_whole_numbers(matrix: NDArray[np.float32], metric: str) -> Decoder:
-    """A decoder whose factors have no units yet."""
+    """A decoder whose ``alpha`` and ``beta`` are not known yet."""
     steps = np.maximum(np.abs(matrix).max(axis=1) / 127, np.finfo(np.float32).tiny)
     whole = np.rint(matrix / steps[:, np.newaxis]).astype(np.int8)
     return Decoder(whole, steps, 1.0, 1.0, metric)
@@ -268,7 +270,7 @@ def _least_squares(
 
 
 def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
-    """|y| / (2 |r|); infinite where r is zero."""
+    """|y| / (2 |r|); infinite if r is zero."""
     decoded = np.sqrt(np.maximum(lengths[:, 1], 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         betas = decoded / (2 * np.sqrt(lengths[:, 0]))
@@ -276,7 +278,7 @@ def _betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _nearest_betas(lengths: NDArray[np.float32]) -> NDArray[np.float32]:
-    """|y|² / (2 ⟨y, r⟩); infinite where r is zero, or y points away from it."""
+    """|y|² / (2 ⟨y, r⟩); infinite if r is zero, or if y points away from r."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         betas = lengths[:, 1] / (2 * lengths[:, 3])
     return np.where(betas > 0, betas, np.float32(np.inf))

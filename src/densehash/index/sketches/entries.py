@@ -1,7 +1,7 @@
-"""What a sketch of signs is made of: centres, a decoder and entries, and the search through them.
+"""The parts of a sketch of signs: centres, a decoder and entries, and a searcher for them.
 
-A row lies in one group or in two of them, so an index holds *entries*: signs, factors and the
-number of a row. Entries lie by group, in blocks of 32 that run over the limits of groups.
+A row lies in one group or in two, so an index holds *entries*: signs, factors and the number of a
+row. Entries are ordered by group, in blocks of 32; a block may have entries of several groups.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 
-_NEAR = 32  # centres near a row's first one, among which its second one is looked for
-_AT_A_TIME = 256  # centres
+_NEAR = 32  # centres near the first one of a row, among which the second one is chosen
+_AT_A_TIME = 256  # centres that are compared with all others
 BLOCK = 32
-"""Entries of a block."""
+"""How many entries a block has."""
 
 
 class Entries(NamedTuple):
@@ -53,8 +53,8 @@ class Entries(NamedTuple):
 
     Attributes
     ----------
-    blocks : uint8 (ceil(e / 32), 4 n_bits + 128), see docs of the layout in native/kernels.hpp
-    limits : int64 (g + 1,): the entries of group i are limits[i] to limits[i + 1]
+    blocks : uint8 (ceil(e / 32), 4 n_bits + 128); native/kernels.hpp describes the layout
+    limits : int64 (g + 1,): the entries of group i are at ``limits[i]:limits[i + 1]``
     rows : uint32 (e,), the row of each entry
     """
 
@@ -64,7 +64,7 @@ class Entries(NamedTuple):
 
 
 class ByRow(NamedTuple):
-    """The same, by row: as it is made, and as it is merged.
+    """What is kept of rows, by row: as it is computed, and as it is merged.
 
     Attributes
     ----------
@@ -79,12 +79,12 @@ class ByRow(NamedTuple):
 
 
 class Blocks(Source):
-    """Entries in blocks, packed as they are read: they need not be in memory together.
+    """Entries in blocks, which are packed when they are read, so that they need not be in memory.
 
     Parameters
     ----------
-    codes : uint8 (n, c n_bits / 8), an array or a Source: those of a row beside each other
-    factors : int16 (n, 2 c), the same
+    codes : uint8 (n, c n_bits / 8), an array or a Source: the c codes of a row beside each other
+    factors : int16 (n, 2 c), in the same way
     order : integers (e,): entry i is copy ``order[i] % c`` of row ``order[i] // c``
     n_copies : c
 
@@ -124,7 +124,7 @@ class Blocks(Source):
 
 
 def placed(labels: NDArray[np.uint32], n_groups: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The order of entries, by group and then by row, as :class:`Blocks` takes it, and limits.
+    """The order of entries for :class:`Blocks`, by group and then by row, and the limits of groups.
 
     Examples
     --------
@@ -167,11 +167,11 @@ def numbers_of(order: NDArray[Any], n_copies: int) -> NDArray[np.uint32]:
 
 
 def rows_of(entries: Entries, n_rows: int) -> ByRow:
-    """What is kept of rows, one after the other; of a row in two groups, the lower group first.
+    """What is kept of rows, by row; if a row lies in two groups, the lower group comes first.
 
     Raises
     ------
-    FileError : if not all rows have as many entries
+    FileError : if not all rows have the same number of entries
 
     Examples
     --------
@@ -200,8 +200,8 @@ class Second(NamedTuple):
     Attributes
     ----------
     codes : uint8 (n, n_bits / 8)
-    factors : uint32 (n,), two numbers: to the first estimate comes the one, less the other times
-        ⟨s, H q⟩
+    factors : uint32 (n,), two numbers a and b: the second estimate is the first one plus
+        a − b ⟨s, H q⟩
     """
 
     codes: NDArray[np.uint8]
@@ -209,17 +209,18 @@ class Second(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Entries beside what else a search needs of their rows.
+    """Entries, and what else a search needs of their rows.
 
     Attributes
     ----------
-    entries : of these rows
+    entries : entries of the rows
     n_rows : how many rows there are
     vectors : float32, float16, uint8 or int8 (n_rows, d), or None: then distances are estimates
     ranks : uint32 (n_rows,), the place of each row in the order of ties, or None: its number
-    first : added to the numbers of its rows in answers
-    second : without vectors, codes and factors of a second sketch, or None: see :class:`Second`
-    scales : float32 (n_rows,), what 1 stands for in each of the vectors, which are int8; or None
+    first : added to the numbers of rows in answers
+    second : codes and factors of a second sketch, if there are no vectors, or None: see
+        :class:`Second`
+    scales : float32 (n_rows,), the scale of each vector, if they are int8 with scales; or None
     """
 
     entries: Entries
@@ -232,12 +233,12 @@ class Segment(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """How long centres are where queries look for large products; see :class:`Centers`.
+    """The lengths of centres, if queries look for large products; see :class:`Centers`.
 
     Attributes
     ----------
-    squares : float32 (g,), squared lengths of the centres, with the feature that is not in them
-    longest : what all rows are brought to by it
+    squares : float32 (g,), squared lengths of the centres, with the additional feature
+    longest : the length of all rows with the additional feature
     """
 
     squares: Floats
@@ -250,11 +251,11 @@ class SignModel:
 
     Attributes
     ----------
-    shift : float32 (d,): rows and centres are relative to it
+    shift : float32 (d,), subtracted from rows and centres
     centers : float32 (g, d)
-    decoder : of all rows
-    second : of what it leaves over, or None
-    lengths : of the centres, where groups were made for products, or None
+    decoder : decoder of the signs of all rows
+    second : decoder of the second sketch, or None
+    lengths : lengths of the centres, if groups were made for products, or None
 
     Examples
     --------
@@ -302,7 +303,7 @@ class SignModel:
         return cls(shift, centers, decoder)
 
     def encode(self, rows: Floats, labels: NDArray[np.uint32]) -> ByRow:
-        """What is kept of rows, one after the other.
+        """What is kept of rows, by row.
 
         Parameters
         ----------
@@ -323,7 +324,7 @@ class SignModel:
         return ByRow(labels, codes, factors)
 
     def with_second(self, rows: Floats, labels: NDArray[np.uint32], n_bits: int) -> SignModel:
-        """The same with a second sketch of so many bits, learnt from the rows of the first.
+        """The model with a second sketch of so many bits, which learns from the same rows.
 
         Parameters
         ----------
@@ -359,7 +360,7 @@ class SignModel:
         second = rounded(2 * second)
         own = np.zeros(len(rows), np.float32)
         if self.decoder.metric != "ip":
-            # |r|² + 2 ⟨f y + f₂ y₂, c⟩, less what the first estimate has of it.
+            # |r|² + 2 ⟨f y + f₂ y₂, c⟩, minus the part that is in the first estimate already.
             own += np.einsum("ij,ij->i", residuals, residuals)
             own += 2 * first * np.einsum("ij,ij->i", signs, self.products[labels])
             own += second * np.einsum("ij,ij->i", values, of_centers[labels])
@@ -372,7 +373,7 @@ class SignModel:
 
     @cached_property
     def _second_products(self) -> tuple[Floats, Floats]:
-        """Of the decoder, (n_bits, m to a multiple of 8), and of the centres with directions."""
+        """Products with the directions: of the decoder (n_bits, m rounded up to 8), and centres."""
         if self.second is None:
             raise TypeError("there is no second sketch")
         of_first = _native.multiply(self.decoder.matrix, self.second.panels)
@@ -384,7 +385,7 @@ class SignModel:
 
     @cached_property
     def products(self) -> Floats:
-        """Of the centres with the decoder of rows, float32 (g, n_bits)."""
+        """Products of the centres with the decoder, float32 (g, n_bits)."""
         return self.decoder.products(self.centers)
 
     @cached_property
@@ -393,7 +394,7 @@ class SignModel:
         return near_centers(self.centers)
 
     def searcher(self, segments: Sequence[Segment]) -> _native.Signs:
-        """What searches segments in one native call; it keeps their arrays alive."""
+        """A native searcher of segments, which keeps their arrays alive."""
         searcher = _native.Signs(
             self.decoder.metric,
             self.shift,
@@ -423,7 +424,7 @@ class SignModel:
 
 
 class NearCenters(NamedTuple):
-    """The centres near each one, itself not among them.
+    """The centres near each centre, without itself.
 
     Attributes
     ----------
@@ -438,7 +439,7 @@ class NearCenters(NamedTuple):
 
 
 def near_centers(centers: Floats) -> NearCenters:
-    """The centres near each one.
+    """The centres near each centre.
 
     Examples
     --------
@@ -471,19 +472,20 @@ def second_groups(
     """A second group for every row: near, and in another direction than the first.
 
     P. Sun, D. Simcha, D. Dopson, R. Guo, S. Kumar, SOAR: improved indexing for approximate nearest
-    neighbor search, NeurIPS 2023, with λ = 1: to the squared distance comes the square of the part
-    of the new residual that is parallel to the first one. Where there is one group, it is that.
+    neighbor search, NeurIPS 2023, with λ = 1: the square of the part of the new residual that is
+    parallel to the first residual is added to the squared distance. If there is only one group, it
+    is the second group, too.
 
     Parameters
     ----------
     rows : float32 (n, d)
     labels : uint32 (n,), the first group of each row
     centers : float32 (g, d)
-    near : what :func:`near_centers` returns, where this is called more than once
+    near : what :func:`near_centers` returns, if this is called more than once
 
     Returns
     -------
-    uint32 (n,); it does not depend on the rows beside
+    uint32 (n,); the group of a row does not depend on the other rows
 
     Examples
     --------

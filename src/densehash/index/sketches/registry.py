@@ -1,4 +1,4 @@
-"""All sketches there are."""
+"""All sketches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SKETCHES", "sketch_from"]
 SKETCHES: dict[str, type[Sketch]] = {
     sketch.name: sketch for sketch in (Codes, Signs, Bits, Unlearnt)
 }
-"""By name."""
+"""Sketches by name."""
 
 
 def sketch_from(content: Mapping[str, Any], kind: Kind) -> Sketch:
-    """The sketch of an index file; version 1 of the format knows codes alone, and names none."""
+    """The sketch from a file; version 1 of the format has only codes, and names no sketch."""
     name = content.get("sketch", Codes.name)
     if not isinstance(name, str) or name not in SKETCHES:
         raise FileError(f"there is no sketch {name!r} of rows")

@@ -1,13 +1,13 @@
-"""The second sketch: a longer code of what the first leaves over, where no vectors are kept.
+"""The second sketch: a longer code of what the first leaves over, if no vectors are kept.
 
 The first sketch estimates a squared distance by |q − c|² + |r|² − 2 ⟨q − c, f y⟩: see the decoder.
-What is left is e = r − f y, and −2 ⟨q − c, e⟩ is all that the estimate is off. So e is kept, too:
-its products with the principal directions of residuals, each in as many bits as it is worth. An
-error in a direction counts as much as queries differ from centres in it, so it weighs as much as
-residuals vary there.
+It leaves e = r − f y, and the error of the estimate is −2 ⟨q − c, e⟩. So e is kept, too: its
+products with the principal directions of residuals, each in as many bits as it is worth. An error
+in a direction matters as much as queries differ from centres in this direction, so its weight is
+the variance of residuals there.
 
 A product is one of 2^b values, evenly spaced around 0. Its bits are signs of 1/2, 1, 2, ... steps,
-so that ⟨q, e⟩ ≈ f₂ ⟨s, H q⟩ for signs s and a decoder H, as of the first sketch.
+so that ⟨q, e⟩ ≈ f₂ ⟨s, H q⟩ for signs s and a decoder H, as in the first sketch.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["SecondDecoder", "n_second_bits", "packed", "rounded", "unpacked"]
 
 Floats = NDArray[np.float32]
 
-# Steps of the best even quantisers of normal numbers, of 1 to 8 bits, and what they leave of the
-# variance (J. Max, Quantizing for minimum distortion, 1960).
+# Steps of the best uniform quantisers of normal numbers with 1 to 8 bits, and the share of the
+# variance that 0 to 8 bits leave (J. Max, Quantizing for minimum distortion, 1960).
 _STEPS = (1.5958, 0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308)
 _LEFT = (1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.00349, 0.00104, 0.0003, 0.00009)
 _MOST = len(_STEPS)  # bits of a product
 
 _BYTES = 128  # of a row
-_OTHERS = 21  # an id, the number of a row, two times two factors, and less than 1 for the groups
-_A_FEATURE = 4  # bits: more find next to nothing more
+_OTHERS = 21  # bytes of an id, the number of a row, two times two factors, and 1 for the groups
+_A_FEATURE = 4  # bits for a feature: more find hardly more neighbours
 _FEWEST = 64
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 def n_second_bits(n_bits: int, n_features: int) -> int:
-    """How many bits of a second sketch fill a row up to 128 bytes, or are enough.
+    """How many bits a second sketch has: they fill a row up to 128 bytes, or fewer are enough.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def rounded(numbers: Floats) -> Floats:
 
 
 def packed(one: Floats, two: Floats) -> NDArray[np.uint32]:
-    """Two rounded numbers in 32 bits, the first one above.
+    """Two rounded numbers in 32 bits, the first one in the upper half.
 
     Examples
     --------
@@ -92,13 +92,13 @@ def unpacked(factors: NDArray[np.uint32]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class SecondDecoder:
-    """How what is left of a residual is kept.
+    """Encodes and decodes what the first sketch leaves of a residual.
 
     Attributes
     ----------
     directions : float32 (m, d), orthonormal
-    bits : uint8 (m,), 1 to 8, of the product with each; a multiple of 8 together
-    steps : float32 (m,), between values of a product, for what is left of length one
+    bits : uint8 (m,), 1 to 8 bits of the product with each direction; their sum is a multiple of 8
+    steps : float32 (m,), the step between values of a product, if the rest has length one
     weights : float32 (m,), how much the square of an error counts
 
     Examples
@@ -123,7 +123,7 @@ class SecondDecoder:
         ----------
         residuals : float32 (n, d)
         left : float32 (n, d), what the first sketch leaves of them
-        n_bits : of a row, a multiple of 8, at most 8 d
+        n_bits : bits of a row, a multiple of 8, at most 8 d
         """
         import scipy.linalg  # noqa: PLC0415  only learning needs it
 
@@ -145,7 +145,7 @@ class SecondDecoder:
 
     @property
     def n_bits(self) -> int:
-        """Of a row."""
+        """Bits of a row."""
         return len(self.numbers)
 
     @cached_property
@@ -155,48 +155,48 @@ class SecondDecoder:
 
     @cached_property
     def places(self) -> NDArray[np.uint8]:
-        """The place of each bit in its product, the lowest is 0: uint8 (n_bits,)."""
+        """The place of each bit in its product, from 0 for the lowest: uint8 (n_bits,)."""
         return np.concatenate([np.arange(b, dtype=np.uint8) for b in self.bits])
 
     @cached_property
     def halves(self) -> Floats:
-        """What each sign stands for, (n_bits,): row l of H is halves[l] directions[numbers[l]]."""
+        """The value of each sign, (n_bits,): row l of H is halves[l] directions[numbers[l]]."""
         return np.ldexp(self.steps[self.numbers], self.places.astype(np.int32) - 1)
 
     @cached_property
     def panels(self) -> Floats:
-        """Directions as native code multiplies with them: (d, m to a multiple of 8)."""
+        """Directions as native code needs them: (d, m rounded up to a multiple of 8)."""
         m, d = self.directions.shape
         panels = np.zeros((d, -(-m // 8) * 8), np.float32)
         panels[:, :m] = self.directions.T
         return panels
 
     def products(self, rows: Floats) -> Floats:
-        """Of rows (n, d) with the directions, (n, m); they do not depend on the rows beside."""
+        """Products of rows (n, d) with the directions, (n, m); each row is computed by itself."""
         return _native.multiply(rows, self.panels)[:, : len(self.bits)]
 
     def encode(self, left: Floats) -> tuple[NDArray[np.uint8], Floats, Floats]:
-        """Codes (n, n_bits / 8), f₂ (n,), and ⟨s, H⟩ by direction (n, m) of what is left (n, d)."""
+        """Codes (n, n_bits / 8), f₂ (n,), and ⟨s, H⟩ by direction (n, m), of the rest (n, d)."""
         return self.encode_products(self.products(left))
 
     def encode_products(self, products: Floats) -> tuple[NDArray[np.uint8], Floats, Floats]:
         """The same from products (n, m)."""
         lengths = _lengths(products, self.weights)[:, np.newaxis]
         half = np.ldexp(np.float32(1), self.bits.astype(np.int32) - 1)
-        with np.errstate(over="ignore"):  # where a step is next to nothing
+        with np.errstate(over="ignore"):  # a step may be nearly zero
             levels = np.clip(np.floor(products / lengths / self.steps), -half, half - 1)
         values = (levels + np.float32(0.5)) * self.steps
         whole = (levels + half).astype(np.uint8)
         signs = whole[:, self.numbers] >> self.places & 1
         codes: NDArray[np.uint8] = np.packbits(signs, axis=1, bitorder="little")
-        # The factor that leaves the least.
+        # The factor that leaves the smallest error.
         weighted = values * self.weights
         above = np.einsum("ij,ij->i", weighted, products)
         below = np.einsum("ij,ij->i", weighted, values)
         return codes, above / np.maximum(below, np.float32(_TINY)), values
 
     def decode(self, codes: NDArray[np.uint8], factors: Floats) -> Floats:
-        """What was left, about: float32 (n, d)."""
+        """The rest, approximately: float32 (n, d)."""
         signs = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32) * 2 - 1
         matrix = self.halves[:, np.newaxis] * self.directions[self.numbers]
         decoded: Floats = factors[:, np.newaxis] * (signs @ matrix)
@@ -205,7 +205,7 @@ class SecondDecoder:
     # --- in a file ------------------------------------------------------------------------------
 
     def content(self) -> dict[str, NDArray[Any]]:
-        """What an index file keeps."""
+        """What a file keeps of the decoder."""
         return {
             "directions": self.directions,
             "bits": self.bits,
@@ -215,7 +215,7 @@ class SecondDecoder:
 
     @classmethod
     def from_content(cls, stored: Mapping[str, Any], n_features: int) -> SecondDecoder:
-        """The decoder of an index file; what does not fit together is an error."""
+        """The decoder from a file; an error if its parts do not fit together."""
         directions, bits, steps, weights = (
             stored[name] for name in ("directions", "bits", "steps", "weights")
         )
@@ -235,20 +235,20 @@ class SecondDecoder:
 
 
 def _lengths(products: Floats, weights: Floats) -> Floats:
-    """Weighted lengths; 1 where all is zero."""
+    """Weighted lengths of rows; 1 for a row of zeros."""
     squares = np.einsum("ij,ij->i", products * weights, products)
     return np.where(squares > 0, np.sqrt(squares), np.float32(1))
 
 
 def _variances(products: Floats, weights: Floats) -> Floats:
-    """Of products, where all rows have length one."""
+    """Variances of products, if all rows have length one."""
     units = products / _lengths(products, weights)[:, np.newaxis]
     found: Floats = np.einsum("ij,ij->j", units, units) / np.float32(len(units))
     return found
 
 
 def _bits_for(worth: Floats, n_bits: int) -> NDArray[np.int64]:
-    """Bits of each product: one after the other goes to where it takes away the most."""
+    """Bits of each product: each bit goes to the product whose error it reduces most."""
     bits = np.zeros(len(worth), np.int64)
     gains = [before - after for before, after in pairwise(_LEFT)] + [-1.0]
     now = np.maximum(worth.astype(np.float64), _TINY) * gains[0]

@@ -1,7 +1,7 @@
-"""How segments of signs are searched by native code: which rows may be found, and how far it looks.
+"""Searches segments of signs by native code: which rows may be found, and how far it looks.
 
-A filter that leaves few rows is searched by comparing all of these; others are looked for in the
-groups that have any.
+If a filter leaves few rows, all of them are compared. If it leaves more, they are looked for in the
+groups that have such rows.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from densehash.store.maps import origin_of
 
 __all__ = ["Frugal", "Marks", "SignSearch", "few_of", "marks_of", "masks_of"]
 
-_AT_A_TIME = 25  # queries, where what is read for them is mapped
-_SMALL_MAPS = 1 << 30  # bytes of files that may all be in memory
-_WIDER = 0.25  # the power of the share of rows that may be found by which searches stop later
-# Queries with one filter after which more is made of it, which takes as long as so many gain.
+_AT_A_TIME = 25  # queries, if large files are mapped
+_SMALL_MAPS = 1 << 30  # bytes of files that may be in memory together
+_WIDER = 0.25  # a search that may find a share s of the rows stops (1 / s) ** _WIDER times later
+# After so many queries with one filter, more is computed from it. This takes as long as so many
+# queries gain by it.
 _SOME, _MANY = 4, 50
 
 
 class Frugal:
-    """Searches for few queries at a time, and then lets go of what it read of large mapped files.
+    """Searches for few queries at a time, then frees what it has read from large mapped files.
 
-    To measure recall goes through most of an index, which may be larger than memory. It takes
-    several times as long, so small indexes are searched as they are.
+    Measuring recall reads most of an index, which may be larger than memory. This takes several
+    times as long, so small indexes are searched in the usual way.
 
     Parameters
     ----------
     segments : at least one
-    searcher : of them
+    searcher : the searcher of these segments
     """
 
     def __init__(self, segments: Sequence[Segment], searcher: _native.Signs) -> None:
@@ -52,7 +53,7 @@ class Frugal:
     def search(
         self, queries: NDArray[Any], *how: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
-        """As the searcher does."""
+        """The same as ``search`` of the searcher."""
         step = _AT_A_TIME if self._maps else max(len(queries), 1)
         parts = []
         for start in range(0, max(len(queries), 1), step):
@@ -64,7 +65,7 @@ class Frugal:
 
 
 class _Few(NamedTuple):
-    """Vectors, scales where there are such, and ids of some rows, one below the other."""
+    """Vectors, scales (if there are any) and ids of some rows, one after the other."""
 
     vectors: NDArray[Any]
     scales: NDArray[np.float32] | None
@@ -72,22 +73,24 @@ class _Few(NamedTuple):
 
 
 class Marks:
-    """Which rows may be found, as native code is told.
+    """Which rows may be found, in the form that native code needs.
 
     Parameters
     ----------
     segments : at least one
-    searcher : of them
-    allowed : by segment, which rows may be found
+    searcher : the searcher of these segments
+    allowed : for each segment, which rows may be found
     exact : whether vectors are compared
 
     Attributes
     ----------
-    n_rows, n_allowed : all, and those that may be found
-    masks : by segment, uint8 (n,); None where all may
-    rows : by segment, numbers of those that may, where they are so few that all are compared
-    groups : uint8 (g,), which groups have any, where they are looked for in groups
-    n_queries : that asked for these rows plainly
+    n_rows, n_allowed : how many rows there are, and how many may be found
+    masks : for each segment, uint8 (n,); None if all rows may be found
+    rows : for each segment, numbers of the rows that may be found, if they are so few that all are
+        compared; otherwise None
+    groups : uint8 (g,), which groups have such rows, if they are looked for in groups; otherwise
+        None
+    n_queries : how many queries have searched these rows by ``Signs.plainly``
     """
 
     def __init__(
@@ -112,11 +115,11 @@ class Marks:
             with damage():
                 self.groups = searcher.groups_of(self.masks)
         elif exact:
-            # Of booleans, since numpy is six times as slow with bytes.
+            # As booleans: numpy is six times as slow with bytes.
             self.rows = [np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self.masks]
 
     def entries_of(self, searcher: _native.Signs) -> NDArray[np.uint32] | None:
-        """Which entries of the only segment may be found, a bit each; None before it pays."""
+        """Which entries of the only segment may be found, a bit for each; None before it pays."""
         worth = self.groups is not None and self.n_queries > _MANY
         if worth and self._entries is None and self.masks is not None:
             with damage():
@@ -124,9 +127,9 @@ class Marks:
         return self._entries
 
     def few_of(self, segment: Segment, *, scaled: bool) -> _Few | None:
-        """The rows of the only segment that are all compared; None before it pays.
+        """A copy of the rows of the only segment that are all compared; None before it pays.
 
-        To read their vectors from all over an index takes longer than to compare them.
+        Reading their vectors from all over an index takes longer than comparing them.
         """
         if self._few is None and self.rows is not None and self.n_queries > _SOME:
             rows = self.rows[0]
@@ -135,12 +138,12 @@ class Marks:
         return self._few
 
     def reach_from(self, reach: Reach) -> Reach:
-        """How far to look for these, where it is known for all rows."""
+        """How far to look for these rows, given how far to look for all rows."""
         if self.masks is None:
             return reach
         if self.groups is None:
             return reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
-        # The fewer may be found, the farther apart these are.
+        # The fewer rows may be found, the farther apart they are.
         times = (self.n_rows / self.n_allowed) ** _WIDER
         return reach._replace(stop=times * reach.stop, probes=int(times * reach.probes))
 
@@ -152,7 +155,7 @@ def marks_of(
     *,
     exact: bool,
 ) -> Marks:
-    """Made once for a filter and a state."""
+    """Marks, which are made once for a filter and a state."""
     made = allowed.made if isinstance(allowed, Matches) else {}
     found: Marks | None = made.get(exact)
     if found is None:
@@ -161,15 +164,15 @@ def marks_of(
 
 
 class SignSearch:
-    """One search of all segments, as often as it takes.
+    """A search of all segments, by one native call or several.
 
     Parameters
     ----------
     segments : at least one
-    searcher : of them
-    reach : how far it looks for rows all of which may be found
-    marks : which may be
-    n_threads : how many threads look
+    searcher : the searcher of these segments
+    reach : how far it would look if all rows might be found
+    marks : which rows may be found
+    n_threads : how many threads search
     """
 
     def __init__(
@@ -183,7 +186,7 @@ class SignSearch:
         self._segments, self._searcher, self._marks = segments, searcher, marks
         self.reach = marks.reach_from(reach)
         self._n_threads = n_threads
-        self._is_by_id = _rise(segments)  # and so are rows of equal distance
+        self._is_by_id = _rise(segments)  # then rows of equal distance are ordered by id, too
 
     def __call__(
         self,
@@ -192,13 +195,13 @@ class SignSearch:
         numbers: NDArray[np.intp],
         efforts: NDArray[np.int32],
     ) -> Found:
-        """The k nearest, by (distance, id); what it took is added to efforts of these numbers."""
+        """The k nearest by (distance, id); adds the effort to ``efforts`` at these numbers."""
         if self._is_by_id:
             distances, positions, of_each = self._search(queries, k)
             efforts[numbers] += of_each
             return Found(distances, *self._places(positions))
-        # Native code orders rows of equal distance by segment. One more than k tells whether the
-        # last one is among them: then each segment is asked for its own first.
+        # Native code orders rows of equal distance by segment. One row more than k shows whether
+        # the last rows have equal distances: then each segment is searched by itself.
         distances, positions, of_each = self._search(queries, k + 1)
         efforts[numbers] += of_each
         tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
@@ -214,9 +217,10 @@ class SignSearch:
     def _search(
         self, queries: NDArray[Any], k: int, only: int | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]:
-        """By (distance, segment, rank), and efforts; positions count rows of all segments.
+        """Distances and positions by (distance, segment, rank), and efforts.
 
-        ``only`` is the number of a segment, where no other is searched.
+        Positions are counted over all segments. ``only`` is the number of a segment, if no other is
+        searched.
         """
         if self._marks.rows is not None:
             rows = [
@@ -257,7 +261,7 @@ class SignSearch:
         return Found(*found)
 
     def _places(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Segments of rows, and where they lie in them; -1 where there is none."""
+        """The segment of each row, and its position there; -1 for a missing row."""
         if len(self._segments) == 1:
             return np.zeros(positions.shape, np.int32), positions
         firsts = firsts_of(self._segments)
@@ -267,15 +271,16 @@ class SignSearch:
 
 
 def _rise(segments: Sequence[Segment]) -> bool:
-    """Whether all ids of a segment come before those of the next."""
+    """Whether all ids of each segment come before those of the next."""
     return all(one.ids[-1] < two.ids[0] for one, two in pairwise(segments))
 
 
 def few_of(n_rows: int) -> float:
-    """Of rows that may be found, up to so many are all compared; more are looked for by group.
+    """If at most this many rows may be found, all are compared; more are looked for in groups.
 
-    To compare all of m takes 30 ns each. To look for them in groups takes 2 ns for every row of the
-    groups visited, and the fewer there are, the more groups: some 45 n / m^½ ns for all.
+    Comparing all m rows takes 30 ns for each. Looking for them in groups takes 2 ns for every row
+    of the visited groups. The fewer rows may be found, the more groups are visited: about
+    45 n / m^½ ns together.
     """
     return float((1.5 * n_rows) ** (2 / 3))
 
@@ -283,7 +288,7 @@ def few_of(n_rows: int) -> float:
 def masks_of(
     allowed: Sequence[Allowed], segments: Sequence[Segment]
 ) -> list[NDArray[np.uint8]] | None:
-    """Which rows may be found, as native code reads it; None where all may."""
+    """Which rows may be found, as native code reads it; None if all may be found."""
     if all(one is None for one in allowed):
         return None
     return [

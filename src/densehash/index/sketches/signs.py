@@ -1,9 +1,9 @@
 """The sketch of signs: a row is kept as signs and two factors, from which distances are estimated.
 
 See :mod:`densehash.index.sketches.decoder` for the estimate. Rows that may be among the nearest by
-it are compared exactly where vectors are kept, and by a second sketch where none are. Two kinds go
-with it: flat, of one group, and grouped, where a row is kept as what differs from the centre of its
-group, or from those of two.
+this estimate are compared exactly if vectors are kept, and by a second sketch if not. The sketch
+works with two kinds: flat, which is one group, and grouped. Signs describe how a row differs from
+the centre of its group, or from the centres of its two groups.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 MOST_BITS = 1024
-"""Signs of a row."""
+"""The most signs of a row."""
 
-_SAMPLE = 8_192  # residuals to learn the decoder from; more make no difference that can be seen
+_SAMPLE = 8_192  # residuals from which the decoder learns; more make no visible difference
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
@@ -70,7 +70,7 @@ def n_bits_for(n_features: int) -> int:
 
 
 class SignQueries(Prepared):
-    """Queries as they are: all is made of them in one native call."""
+    """Queries as they are: native code computes all that it needs from them."""
 
     def __init__(self, vectors: NDArray[Any]) -> None:
         self.vectors = vectors
@@ -79,11 +79,11 @@ class SignQueries(Prepared):
         return len(self.vectors)
 
     def some(self, which: slice | NDArray[np.intp]) -> SignQueries:
-        """The same of some of the queries."""
+        """The same for some of the queries."""
         return SignQueries(self.vectors[which])
 
     def to_send(self, *, margins: bool) -> SignQueries:  # noqa: ARG002
-        """The same: arrays alone."""
+        """The same: it has only arrays."""
         return self
 
 
@@ -93,7 +93,7 @@ class Signs(Sketch):
     Parameters
     ----------
     model : what all segments share
-    n_copies : entries of a row: in how many groups it lies, 1 or 2
+    n_copies : how many entries a row has: one in each of its 1 or 2 groups
     scaled : whether vectors are kept as whole numbers with a scale for each row
 
     Examples
@@ -112,9 +112,9 @@ class Signs(Sketch):
 
     def __init__(self, model: SignModel, n_copies: int, *, scaled: bool = False) -> None:
         self.model, self.n_copies, self.scaled = model, n_copies, scaled
-        # What searches the segments of the last search, with vectors and without.
+        # Searchers of the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
-        # The same for what :meth:`plainly` searches, with the ids of the rows.
+        # The searcher of :meth:`plainly`, with the ids of the rows.
         self._plain: (
             tuple[Sequence[Segment], tuple[_native.Signs, NDArray[np.int64]] | None] | None
         ) = None
@@ -136,17 +136,16 @@ class Signs(Sketch):
 
         Parameters
         ----------
-        rows : those to be indexed, of length one where cosines are compared
+        rows : the rows of the index, of length one if the metric is "cosine"
         kind : flat or grouped
         n_bits : signs of a row, a multiple of 8 from 8 to 1,024
         metric : "l2", "cosine" or "ip"
         random_state : draws rows to learn from, and a rotation
-        n_copies : in how many groups a row lies, 1 or 2; 2 where there are groups, and no second
-            sketch
-        second : whether rows are compared by a second sketch, as no vectors are kept
+        n_copies : in how many groups a row lies, 1 or 2; 2 needs groups, and no second sketch
+        second : whether rows are compared by a second sketch, because no vectors are kept
         scaled : whether vectors are kept as whole numbers with a scale for each row
         """
-        # Few enough to be learnt from here, wherever the rows are.
+        # So few rows can be copied to the host, wherever they are.
         sample = to_host(rows.sample(min(rows.n_rows, _SAMPLE // n_copies), random_state))
         if isinstance(kind, Grouped):
             labels = kind.labels(sample).astype(np.uint32)
@@ -170,7 +169,7 @@ class Signs(Sketch):
 
     @property
     def n_features(self) -> int:
-        """Of a row."""
+        """Features of a row."""
         return len(self.model.shift)
 
     @property
@@ -196,7 +195,7 @@ class Signs(Sketch):
 
     @property
     def _by_rank(self) -> tuple[Column, ...]:
-        """Those that segments hold by row, too."""
+        """The columns that segments, too, hold by row."""
         found: list[Column] = []
         if self.model.second is not None:
             found.append(Column("second", np.uint8, (self.model.second.n_bits // 8,)))
@@ -219,7 +218,7 @@ class Signs(Sketch):
         return {"bits": self.n_bits, "second_bits": second, "groups_a_row": self.n_copies}
 
     def settings(self) -> Mapping[str, Any]:
-        """The decoder, and what rows are relative to."""
+        """The decoder, and the shift that is subtracted from rows."""
         model = self.model
         settings: dict[str, Any] = {
             "groups_a_row": self.n_copies,
@@ -233,7 +232,7 @@ class Signs(Sketch):
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Signs:
-        """The sketch of an index file."""
+        """The sketch from a file."""
         if not isinstance(kind, (Flat, Grouped)):
             raise FileError(f"an index of signs is flat or grouped, not {kind.name}")
         stored, d, n_bits = content["sketch_settings"], content["n_features"], content["n_bits"]
@@ -255,7 +254,7 @@ class Signs(Sketch):
         n_copies = check_integer(stored["groups_a_row"], "groups_a_row", 1, most)
         scaled = stored["scaled"]
         if not isinstance(scaled, bool) or (scaled and content["vectors"] != "int8"):
-            raise FileError(f"scaled must be true or false, and true of int8 alone, got {scaled!r}")
+            raise FileError(f"scaled must be true or false, and true only for int8, got {scaled!r}")
         if (second is not None) and content["vectors"] is not None:
             raise FileError("an index has vectors or a second sketch, not both")
         return cls(SignModel(shift, centers, decoder, second, lengths), n_copies, scaled=scaled)
@@ -298,7 +297,7 @@ class Signs(Sketch):
         return {name: part.reshape(len(part), -1) for name, part in kept._asdict().items()}
 
     def checked(self, part: Mapping[str, Any], n_rows: int) -> dict[str, NDArray[Any]]:
-        """The columns of a segment in a file; what rows they name is seen as they are searched."""
+        """The columns of a segment from a file; searches check the rows that entries name."""
         blocks, limits, rows = (part[name] for name in _COLUMNS)
         n = n_rows * self.n_copies
         check_stored(blocks, "signs", np.uint8, (-(-n // 32), 4 * self.n_bits + 128))
@@ -313,7 +312,7 @@ class Signs(Sketch):
         return found
 
     def forget(self) -> None:
-        """Let go of products of the decoder: of wide rows, some 40 bytes for each of 50,000."""
+        """Free products of the decoder: for 50,000 wide rows, about 40 bytes for each row."""
         model = self.model
         second = None if model.second is None else replace(model.second)
         self.model = replace(model, decoder=replace(model.decoder), second=second)
@@ -323,16 +322,16 @@ class Signs(Sketch):
         segment: Segment,  # noqa: ARG002
         positions: NDArray[np.integer],  # noqa: ARG002
     ) -> NDArray[np.float32]:
-        """Too little is kept of a row to ask with it."""
+        """Raises an error: signs are too little to search with."""
         raise InputError(
-            "rows ask with their vectors, and this index keeps none: build it with "
-            "keep_vectors=True"
+            "a search for rows of the index needs their vectors, and this index keeps none: build "
+            "it with keep_vectors=True"
         )
 
     # --- queries ------------------------------------------------------------------------------
 
     def prepare(self, queries: NDArray[Any]) -> SignQueries:
-        """Queries as they are; large numbers are refused."""
+        """Queries as they are; refuses numbers that are too large."""
         check_size(queries)
         return SignQueries(queries)
 
@@ -345,14 +344,14 @@ class Signs(Sketch):
         allowed: Matches,
         n_threads: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
-        """For one segment, and queries in good order."""
+        """For one segment, and queries that native code can read as they are."""
         if self._plain is None or self._plain[0] is not segments:
             self._plain = segments, self._plain_of(segments)
         there = self._plain[1]
         if there is None or reach is None or queries.ndim != 2:
             return None
         if queries.dtype == np.float64:
-            with np.errstate(over="ignore"):  # what does not fit is refused, the long way
+            with np.errstate(over="ignore"):  # the longer way refuses numbers that do not fit
                 queries = queries.astype(np.float32, order="C")
         elif not queries.flags.c_contiguous:
             queries = np.ascontiguousarray(queries)
@@ -369,7 +368,7 @@ class Signs(Sketch):
             if few is not None:
                 return searcher.among(queries, k, *few, n_threads)
             return searcher.plain(queries, k, probes, spread, stop, ids, n_threads, *wanted)
-        except TypeError:  # no numbers that native code knows: the long way converts or names them
+        except TypeError:  # native code does not know the type: the longer way converts or refuses
             return None
         except RuntimeError as error:
             raise damaged(error) from None
@@ -377,7 +376,7 @@ class Signs(Sketch):
     def _plain_of(
         self, segments: Sequence[Segment]
     ) -> tuple[_native.Signs, NDArray[np.int64]] | None:
-        """What searches plainly, and ids by position; None where nothing is that plain."""
+        """The searcher of :meth:`plainly`, and ids by position; None if it cannot be used."""
         if len(segments) != 1:
             return None
         segment = segments[0]
@@ -405,7 +404,7 @@ class Signs(Sketch):
         found = look(queries, k, everyone, efforts)
         wanted = min(k, marks.n_allowed)
         if wanted and bool((found.positions[:, wanted - 1] < 0).any()):
-            # The groups visited may have too few rows: these queries look everywhere.
+            # The visited groups may have too few rows: these queries then look everywhere.
             lacking = np.flatnonzero(found.positions[:, wanted - 1] < 0)
             look.reach = look.reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
             found = Found(
@@ -439,7 +438,7 @@ class Signs(Sketch):
         )
 
     def _searcher(self, segments: Sequence[Segment], *, exact: bool) -> _native.Signs:
-        """What searches segments; kept until others are searched."""
+        """The searcher of segments, which is kept until other segments are searched."""
         there = self._searchers.get(exact)
         if there is not None and there[0] is segments:
             return there[1]
@@ -460,7 +459,7 @@ class Signs(Sketch):
         return searcher
 
     def __getstate__(self) -> dict[str, Any]:
-        # Native, and of this process.
+        # Native objects belong to this process.
         return {**self.__dict__, "_searchers": {}, "_plain": None}
 
     def equal(
@@ -470,7 +469,7 @@ class Signs(Sketch):
         prepared: Prepared,  # noqa: ARG002
         queries: NDArray[np.intp],  # noqa: ARG002
     ) -> NDArray[np.bool_]:
-        """Nobody can say: signs of rows that differ may be equal, in two groups even often."""
+        """Raises an error: different rows may have equal signs, with two groups even often."""
         raise InputError(
             "exclude_self=True compares vectors, and this index keeps none: give the ids of the "
             "queries, or build it with keep_vectors=True"
@@ -484,7 +483,7 @@ def _entries_of(segment: Segment) -> Entries:
 def _parts(
     centers: Centers,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Lengths | None]:
-    """Centres of groups, what they are relative to, and, for products, how long they are."""
+    """Centres of groups, the shift that was subtracted, and, for products, their lengths."""
     relative, shift = np.ascontiguousarray(centers.centers), centers.shift.astype(np.float32)
     if centers.longest is None:
         return relative, shift, None
@@ -499,7 +498,7 @@ def _relative(rows: Floats, shift: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _compared(queries: NDArray[Any], segments: Sequence[Segment], *, exact: bool) -> NDArray[Any]:
-    """Queries as native code takes them: integers that are compared with integers, or float32."""
+    """Queries as native code needs them: integers, to compare with integers, or float32."""
     check_size(queries)
     if exact and queries.itemsize == 1 and queries.dtype == segments[0].kept.dtype:
         return queries
@@ -507,7 +506,7 @@ def _compared(queries: NDArray[Any], segments: Sequence[Segment], *, exact: bool
 
 
 def check_size(queries: NDArray[Any]) -> None:
-    """Refuse numbers whose squares overflow; says which.
+    """Refuse numbers whose squares overflow; the error names one.
 
     Examples
     --------
@@ -529,7 +528,7 @@ def can_have(n_bits: Any) -> bool:
 
 
 def check_bits(n_bits: int) -> int:
-    """How many signs a row may have.
+    """The number of signs of a row, checked.
 
     Examples
     --------

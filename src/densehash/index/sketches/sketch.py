@@ -1,7 +1,7 @@
 """What sketches share: one interface.
 
-A sketch says what is kept of a row, its *columns*, and how rows are ranked by it. Where rows lie
-and which of them a query visits is a kind's affair: see :mod:`densehash.index.kinds`.
+A sketch decides what is kept of a row, its *columns*, and how rows are ranked by it. A kind decides
+where rows lie and which of them a query visits: see :mod:`densehash.index.kinds`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Column(NamedTuple):
 
     Attributes
     ----------
-    name : in the segment, and of its file
-    dtype : of the array
-    shape : of what a row has of it
+    name : its name in the segment, and in the name of its file
+    dtype : type of the array
+    shape : shape of the part that belongs to one row
     """
 
     name: str
@@ -46,8 +46,8 @@ class Candidates(NamedTuple):
 
     Attributes
     ----------
-    distances : (q, n) of the sketch's ``distance_type``; anything where there is none
-    positions : int64 (q, n), -1 at the end where there are fewer
+    distances : (q, n) of the sketch's ``distance_type``; anything for a missing row
+    positions : int64 (q, n), -1 at the end if there are fewer rows
     """
 
     distances: NDArray[Any]
@@ -58,12 +58,12 @@ class Sketch(ABC):
     """What is kept of a row, and how rows are ranked by it.
 
     A sketch holds what it has learnt, for all segments of an index; what it keeps of rows is in
-    their columns. A new sketch is a class of its own file and an entry in the registry.
+    their columns. A new sketch is a class in a file of its own and an entry in the registry.
     """
 
     name: ClassVar[str]
     distance_type: ClassVar[type[np.generic]]
-    """Of the distances of candidates: int32 where they are counted, float32 where estimated."""
+    """Type of the distances of candidates: int32 if they are counted, float32 if estimated."""
     reranks: tuple[str, ...] = ()
     """Ways to re-rank without vectors, the best first."""
     estimates: ClassVar[bool] = False
@@ -77,11 +77,11 @@ class Sketch(ABC):
     """Whether its columns say where the rows of a group are. Then rows lie in the order of their
     ids, and segments have no arrays of the kind."""
     format_version: ClassVar[int] = 1
-    """Of the format on disk, from which on there is this sketch."""
+    """The first version of the format on disk that has this sketch."""
 
     @property
     def counts(self) -> bool:
-        """Whether distances are whole numbers, of which ranges are exact."""
+        """Whether distances are whole numbers, so that a search by radius is exact."""
         return np.dtype(self.distance_type).kind == "i"
 
     # --- what it is ---------------------------------------------------------------------------
@@ -89,17 +89,17 @@ class Sketch(ABC):
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """Of a row."""
+        """Features of a row."""
 
     @property
     def row_width(self) -> int:
-        """Numbers of a row as it comes to the index."""
+        """How many numbers a row has when it is added."""
         return self.n_features
 
     @property
     @abstractmethod
     def n_bits(self) -> int:
-        """Of what is kept of a row."""
+        """Bits that are kept of a row."""
 
     @property
     @abstractmethod
@@ -109,48 +109,48 @@ class Sketch(ABC):
     @property
     @abstractmethod
     def in_words(self) -> str:
-        """What it is, in a few words."""
+        """The sketch in a few words."""
 
     @property
     @abstractmethod
     def about(self) -> Mapping[str, Any]:
-        """What it is, as plain values for a user."""
+        """The sketch as plain values, for users."""
 
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """What an index file keeps of the sketch itself, by name."""
+        """What a file keeps of the sketch itself, by name."""
 
     @classmethod
     @abstractmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Sketch:
-        """The sketch of an index file; what does not fit together is an error."""
+        """The sketch from a file; an error if its parts do not fit together."""
 
     # --- rows ---------------------------------------------------------------------------------
 
     @property
     def bytes_a_row(self) -> int:
-        """Of all columns."""
+        """Bytes of all columns of a row."""
         return sum(np.dtype(c.dtype).itemsize * int(np.prod(c.shape)) for c in self.columns)
 
     @abstractmethod
     def encode(self, rows: Floats, groups: NDArray[np.integer] | None) -> dict[str, NDArray[Any]]:
-        """What is kept of rows: an array for each column, one row below the other.
+        """What is kept of rows: an array for each column, in the order of the rows.
 
         Parameters
         ----------
-        rows : (b, d), checked, of length one where cosines are compared
-        groups : of the rows, where the kind has groups
+        rows : (b, d), checked, of length one if the metric is "cosine"
+        groups : the group of each row; None if the kind has no groups
         """
 
     def placed(
         self, columns: Mapping[str, NDArray[Any] | Source], put: Put
     ) -> dict[str, NDArray[Any]]:
-        """Columns as a segment holds them: moved to where it lies, and never made anew.
+        """Columns as a segment holds them; what is kept of a row is moved, never computed again.
 
         Parameters
         ----------
-        columns : in the order of positions; those of old segments among them
-        put : makes an array what a segment holds
+        columns : columns in the order of positions; some may come from old segments
+        put : takes an array and its name, and returns the array that a segment holds
         """
         return {name: put(column, name) for name, column in columns.items()}
 
@@ -159,32 +159,32 @@ class Sketch(ABC):
         return segment.columns
 
     def checked(self, part: Mapping[str, Any], n_rows: int) -> dict[str, NDArray[Any]]:
-        """The columns of a segment in a file; an error where so many rows cannot have them."""
+        """The columns of a segment from a file; an error if they do not fit so many rows."""
         for column in self.columns:
             check_stored(part[column.name], column.name, column.dtype, (n_rows, *column.shape))
         return {column.name: part[column.name] for column in self.columns}
 
     def forget(self) -> None:  # noqa: B027
-        """Let go of what only new rows need; the next ones make it anew."""
+        """Free what only new rows need; it is made again for the next ones."""
 
     def vectors_of(
         self,
         segment: Segment,  # noqa: ARG002
         positions: NDArray[np.integer],  # noqa: ARG002
     ) -> NDArray[np.float32] | None:
-        """What the rows were, about, (m, d), from their columns; None where nobody can say."""
+        """The rows, approximately, (m, d), from their columns; None if that is not possible."""
         return None
 
     # --- queries ------------------------------------------------------------------------------
 
     @abstractmethod
     def prepare(self, queries: NDArray[Any]) -> Prepared:
-        """What all segments are asked with.
+        """What the sketch computes from queries, once for all segments.
 
         Parameters
         ----------
-        queries : uint8, int8, float32 or float64 (q, d), finite, of length one where cosines are
-            compared
+        queries : uint8, int8, float32 or float64 (q, d), finite, of length one if the metric is
+            "cosine"
         """
 
     def prepared_rows(
@@ -192,7 +192,7 @@ class Sketch(ABC):
         segment: Segment,  # noqa: ARG002
         positions: NDArray[np.integer],  # noqa: ARG002
     ) -> Prepared | None:
-        """Rows as queries, from their columns; None where they are prepared from vectors."""
+        """Rows as queries, from their columns; None if they are prepared from vectors."""
         return None
 
     def plainly(
@@ -204,21 +204,21 @@ class Sketch(ABC):
         allowed: Matches,  # noqa: ARG002
         n_threads: int,  # noqa: ARG002
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
-        """The k neighbours of queries just as they came, with next to nothing around native code.
+        """The k neighbours of unchecked queries, with next to nothing around one native call.
 
         Parameters
         ----------
-        segments : of the index
-        queries : any array; nothing was checked
+        segments : segments of the index
+        queries : any array, not checked
         k : how many neighbours
         reach : how far to look
-        allowed : for each segment which rows may be found
-        n_threads : how many threads look
+        allowed : for each segment, which rows may be found
+        n_threads : how many threads search
 
         Returns
         -------
-        ids and distances, (q, k), and efforts (q, 3); None where it takes the long way, which gives
-        the same or says what is wrong
+        ids and distances, (q, k), and efforts (q, 3); None if the search must go the longer way,
+        which finds the same or says what is wrong
         """
         return None
 
@@ -229,10 +229,10 @@ class Sketch(ABC):
         asked: Question,  # noqa: ARG002
         request: Request,  # noqa: ARG002
     ) -> Found | None:
-        """The k neighbours of each query in one call; None where steps are to be taken.
+        """The k neighbours of each query in one call; None if the search must go step by step.
 
-        The steps are: prepare, visit, look for the nearest, look everywhere where these are too
-        few, re-rank. A sketch may do all of them at once for what it can, and gives the same rows.
+        The steps are: prepare, visit, find the nearest, look everywhere if these are too few,
+        re-rank. A sketch may do all of them at once, if it finds the same rows.
         """
         return None
 
@@ -253,17 +253,17 @@ class Sketch(ABC):
         ----------
         segments : at least one
         queries : uint8, int8 or float32 (q, d)
-        truth : int (q, k), the nearest rows: their numbers, counted over all segments, -1 where
-            there are fewer; or float (q, k), their distances, infinite where there are fewer
-        recalls : above 0, at most 1, rising
+        truth : the nearest rows: int (q, k), their numbers, counted over all segments, -1 if there
+            are fewer; or float (q, k), their distances, infinite if there are fewer
+        recalls : above 0 and at most 1, rising
         k : how many neighbours
         exact : whether rows are compared by kept vectors
-        own : int64 (q,), where the queries are rows of the index: their numbers. They are not their
-            own neighbours
+        own : int64 (q,), the numbers of the queries, if they are rows of the index; they do not
+            count as their own neighbours
 
         Returns
         -------
-        one for each recall; none, where a sketch has other settings
+        a Reach for each recall; none if the sketch has no use for them
         """
         return ()
 
@@ -275,7 +275,7 @@ class Sketch(ABC):
         prepared: Prepared,
         queries: NDArray[np.intp],
     ) -> NDArray[np.bool_]:
-        """Whether rows look the same as the queries of some numbers, (m,) each."""
+        """Whether rows and queries, (m,) each, have equal sketches."""
 
     # --- the steps, of a sketch that does not do all at once --------------------------------------
 
@@ -290,26 +290,26 @@ class Sketch(ABC):
         ordered: bool,
         n_threads: int,
     ) -> Candidates:
-        """The n rows of least (distance, rank) among those visited.
+        """The first n rows by (distance, rank) among those visited.
 
         Parameters
         ----------
-        segment : whose rows
+        segment : the segment to search
         prepared : q queries
         visits : which rows each of them looks at
         allowed : which rows may be found
         n : at least 1
-        ordered : whether they must come in that order
-        n_threads : how many threads look
+        ordered : whether they must be in that order
+        n_threads : how many threads search
         """
         raise NotImplementedError
 
     def within(
         self, segment: Segment, prepared: Prepared, visits: Visits, radius: float, *, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-        """All rows among those visited up to a distance: limits (q + 1,), distances, positions.
+        """All visited rows within a radius: limits (q + 1,), distances, positions.
 
-        Positions at one distance come in any order.
+        Positions at equal distances may be in any order.
         """
         raise NotImplementedError
 
@@ -322,8 +322,8 @@ class Sketch(ABC):
         *,
         n_threads: int,
     ) -> Candidates:
-        """The first k of a query's candidates (q, c) by its best way without vectors.
+        """The first k candidates of each query, of (q, c), by the best way without vectors.
 
-        Distances are float32, and infinite where there are fewer.
+        Distances are float32, and infinite if there are fewer candidates.
         """
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """The sketch of an index that has learnt nothing yet: rows are ranked by their vectors.
 
-An index that was created empty has it until enough rows have come. Nothing is kept of a row beside
-its vector, and every row is compared. What the index learns then is in its :class:`Plan`.
+An index that was created empty has this sketch until it has enough rows. It keeps only vectors, and
+a search compares every row. Its :class:`Plan` says what it will learn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from densehash.rows import Floats
 __all__ = ["LARGEST_SEED", "Plan", "Unlearnt"]
 
 LARGEST_SEED = 2**32 - 1
-"""Of numpy's RandomState."""
+"""The largest seed of numpy's RandomState."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Plan:
-        """The plan of an index file; what cannot be one is an error."""
+        """The plan from a file, checked."""
         names = {field.name for field in fields(cls)}
         if {*content} != names:
             raise FileError(f"a plan has {', '.join(sorted(names))}, got {', '.join(content)}")
@@ -71,12 +71,12 @@ class Plan:
 
 
 class Unlearnt(Sketch):
-    """Vectors alone.
+    """Only vectors.
 
     Parameters
     ----------
-    n_features : of a row
-    plan : when it learns, and what
+    n_features : features of a row
+    plan : when the index learns, and what
 
     Examples
     --------
@@ -94,12 +94,12 @@ class Unlearnt(Sketch):
 
     @property
     def n_features(self) -> int:
-        """Of a row."""
+        """Features of a row."""
         return self._n_features
 
     @property
     def n_bits(self) -> int:
-        """None are kept."""
+        """0: no bits are kept."""
         return 0
 
     @property
@@ -123,9 +123,9 @@ class Unlearnt(Sketch):
 
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Unlearnt:
-        """The sketch of an index file."""
+        """The sketch from a file."""
         if not isinstance(kind, Flat) or content["vectors"] is None or content["n_bits"] != 0:
-            raise FileError("what has learnt nothing is flat, keeps vectors, and has no bits")
+            raise FileError("an index that has learnt nothing is flat, with vectors and 0 bits")
         return cls(content["n_features"], Plan.from_content(content["sketch_settings"]))
 
     def encode(
@@ -137,7 +137,7 @@ class Unlearnt(Sketch):
         return {}
 
     def prepare(self, queries: NDArray[Any]) -> SignQueries:
-        """Queries as they are; large numbers are refused."""
+        """Queries as they are; refuses numbers that are too large."""
         check_size(queries)
         return SignQueries(queries)
 
@@ -148,5 +148,5 @@ class Unlearnt(Sketch):
         prepared: Prepared,
         queries: NDArray[np.intp],
     ) -> NDArray[np.bool_]:
-        """Nobody asks: there are vectors, which are compared."""
+        """Never called: vectors are compared instead."""
         raise NotImplementedError
