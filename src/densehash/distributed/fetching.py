@@ -80,6 +80,7 @@ def payload_in(
     missing : bool (m,), ids that stand for a missing row; its columns are null
     """
     pa = arrow()
+    _let_tables_travel()
     if missing is None:
         missing = np.zeros(len(ids), np.bool_)
     wanted, back = np.unique(ids[~missing], return_inverse=True)  # several queries find a row
@@ -103,7 +104,12 @@ def _rows_in(
     home: Home, names: Sequence[str], ids: NDArray[Any]
 ) -> tuple[NDArray[np.intp], pa.Table]:
     """On a worker: which of some ids its shards have, and the payload of these rows."""
-    import_module("pyarrow.fs")  # Dask of 2025 needs it to send tables, but does not import it
+    _let_tables_travel()
     state = together(home, {name: open_shard(home, name, payload=True) for name in names})
     here = np.flatnonzero(locate(state, ids)[0] >= 0)
     return here, payload_of(state, ids[here])
+
+
+def _let_tables_travel() -> None:
+    """Dask of 2025 sends and receives tables by a module of pyarrow that it does not import."""
+    import_module("pyarrow.fs")
