@@ -6,6 +6,7 @@
 
 #include "binding.hpp"
 #include "signs.hpp"
+#include "signs_ids.hpp"
 #include "whole.hpp"
 
 namespace densehash {
@@ -153,6 +154,9 @@ float squared_length(const float* numbers, size_t count) {
 class Signs {
  public:
   using Ranks = std::optional<Input<uint32_t, 1>>;
+  using Masks = std::vector<Input<uint8_t, 1>>;        // of rows, one a segment
+  using EntryMasks = std::vector<Input<uint32_t, 1>>;  // of entries, a bit each
+  using AnyIds = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
         const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, float alpha, float beta)
@@ -257,8 +261,7 @@ class Signs {
   }
 
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
-                   const std::string& simd,
+                   const std::optional<Masks>& allowed, size_t n_threads, const std::string& simd,
                    const std::optional<Input<uint8_t, 1>>& chosen) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
@@ -269,7 +272,7 @@ class Signs {
   }
 
   // Which groups have a row that may be found: (groups,) of 0 and 1.
-  nb::object groups_of(const std::vector<Input<uint8_t, 1>>& allowed) const {
+  nb::object groups_of(const Masks& allowed) const {
     expect(allowed.size() == segments_.size(), "one mask a segment");
     const Output<uint8_t> out(Numpy::empty, model_.n_groups);
     std::fill_n(out.data, model_.n_groups, uint8_t{0});
@@ -281,13 +284,18 @@ class Signs {
     return out.array;
   }
 
-  // By block of the only segment, which entries may be found: (blocks,), a bit each.
-  nb::object entries_of(const Input<uint8_t, 1>& allowed) const {
-    const SignSegment& segment = segments_.at(0);
-    expect(allowed.shape(0) == segment.n_rows, "a mask has a wrong shape");
-    const Output<uint32_t> out(Numpy::empty, (segment.n_entries + kBlock - 1) / kBlock);
-    mark_entries(segment, allowed.data(), out.data);
-    return out.array;
+  // For each segment, which entries may be found: (blocks,), a bit each.
+  nb::list entries_of(const Masks& allowed) const {
+    expect(allowed.size() == segments_.size(), "one mask a segment");
+    nb::list found;
+    for (size_t s = 0; s < segments_.size(); ++s) {
+      const SignSegment& segment = segments_[s];
+      expect(allowed[s].shape(0) == segment.n_rows, "a mask has a wrong shape");
+      const Output<uint32_t> out(Numpy::empty, n_blocks(segment));
+      mark_entries(segment, allowed[s].data(), out.data);
+      found.append(out.array);
+    }
+    return found;
   }
 
   // Compares all rows that are named, for each segment by numbers that rise.
@@ -307,50 +315,63 @@ class Signs {
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // All that a search without other wishes than a filter takes, for one query as fast as can be:
-  // finds ids instead of positions, of the only segment. None where it is not that plain: queries
-  // that are not fine or of another type, more neighbours than rows, or too few in what was
-  // visited. A filter leaves n_allowed rows, those of a mask, and groups that have any; entries are
-  // what entries_of() makes of the mask, or nothing.
-  nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const Positions& ids, size_t n_threads, size_t n_allowed,
-                   const std::optional<Input<uint8_t, 1>>& allowed,
-                   const std::optional<Input<uint8_t, 1>>& chosen,
-                   const std::optional<Input<uint32_t, 1>>& entries) const {
-    const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
-    expect(ids.shape(0) == n_rows, "one id a row");
-    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
-      return nb::none();
-    const Answers found(n, k);
-    if (allowed) {
-      std::vector<SignSegment> segments = with_masks({*allowed});
-      if (entries) {
-        expect(entries->shape(0) * kBlock >= segments[0].n_entries, "not one mask a block");
-        segments[0].wanted = entries->data();
-      }
-      look(kernels_named(""), segments, queries, with_groups({k, probes, spread, stop}, chosen),
-           n_threads, found);
-    } else {
-      look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
+  // Of the rows of all segments: see ids_of(). plain() returns them.
+  void set_ids(const std::vector<AnyIds>& ids) {
+    expect(ids.size() == segments_.size(), "one array of ids a segment");
+    ids_ = {};
+    for (size_t s = 0; s < ids.size(); ++s) {
+      expect(ids[s].ndim() == ids[0].ndim(), "ids are all numbers or all strings");
+      expect(segments_[s].first == static_cast<int64_t>(ids_.n_rows()),
+             "positions do not count over all segments");
+      ids_.add(ids_of(ids[s], segments_[s].n_rows));
+      kept_.push_back(nb::cast(ids[s]));
     }
-    return named(found, n, n_allowed, ids);
+  }
+
+  // Whether rows of equal distance are ordered by id where they are ordered by position.
+  bool ids_rise() const { return ids_.rise(); }
+
+  // All that a search without other wishes than a filter takes, for one query as fast as can be:
+  // finds ids instead of positions. None where it is not that plain: queries that are not fine or
+  // of another type, more neighbours than rows, too few in what was visited, or rows of which it
+  // cannot tell which one has the smaller id. A filter leaves n_allowed rows, those of masks, and
+  // groups that have any; entries are what entries_of() makes of the masks, or nothing.
+  nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
+                   size_t n_threads, size_t n_allowed, const std::optional<Masks>& allowed,
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<EntryMasks>& entries) const {
+    const size_t n = queries.shape(0);
+    if (!is_plain(queries, k) || (!ids_.rise() && n > kFewQueries)) return nb::none();
+    // One more shows whether another row is as near as the last.
+    const Answers found(n, ids_.rise() ? k : k + 1);
+    std::vector<SignSegment> segments = allowed ? with_masks(*allowed) : segments_;
+    if (entries) {
+      expect(entries->size() == segments.size(), "one mask of entries a segment");
+      for (size_t s = 0; s < segments.size(); ++s) {
+        expect((*entries)[s].shape(0) == n_blocks(segments[s]), "not one mask a block");
+        segments[s].wanted = (*entries)[s].data();
+      }
+    }
+    look(kernels_named(""), segments, queries, with_groups({found.k, probes, spread, stop}, chosen),
+         n_threads, found);
+    return named(found, n, k, n_allowed, ids_);
   }
 
   // The same, where a filter leaves so few rows that all of them are compared: their vectors,
-  // scales and ids lie one below the other.
+  // scales and ids, which rise, lie one below the other.
   nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
-                   const std::optional<Input<float, 1>>& scales, const Positions& ids,
+                   const std::optional<Input<float, 1>>& scales, const AnyIds& ids,
                    size_t n_threads) const {
     SignSegment few = segments_.at(0);
     const size_t n = queries.shape(0), n_rows = vectors.shape(0);
     expect(vectors.shape(1) == model_.width && values_of(vectors.dtype()) == few.values,
-           "the vectors are not those of the segment");
-    expect(ids.shape(0) == n_rows && scales.has_value() == (few.scales != nullptr) &&
+           "the vectors are not those of the segments");
+    expect(scales.has_value() == (few.scales != nullptr) &&
                (!scales || scales->shape(0) == n_rows),
-           "one id and one scale a row");
-    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > few.n_rows ||
-        !can_take(queries))
-      return nb::none();
+           "one scale a row");
+    AllIds names;
+    names.add(ids_of(ids, n_rows));
+    if (!is_plain(queries, k)) return nb::none();
     few.vectors = vectors.data();
     few.scales = scales ? scales->data() : nullptr;
     few.n_rows = n_rows;
@@ -359,15 +380,29 @@ class Signs {
     std::iota(rows.begin(), rows.end(), 0u);
     const Answers found(n, k);
     compare_all(queries, {few}, {{rows.data(), n_rows}}, n_threads, found);
-    return named(found, n, n_rows, ids);
+    return named(found, n, k, n_rows, names);
   }
 
  private:
+  // Queries that are answered together where ids do not rise: if one of them has to be searched
+  // again, all are. In larger calls, what goes on around counts for little.
+  static constexpr size_t kFewQueries = 64;
+
   struct Answers {
     Answers(size_t n, size_t k)
         : distances(Numpy::empty, n, k), positions(Numpy::empty, n, k),
           efforts(Numpy::empty, n, size_t{3}), k(k) {}
     Ranking ranking() const { return {distances.data, positions.data, k}; }
+    // The first few of each query.
+    Answers first(size_t n, size_t few) const {
+      Answers to(n, few);
+      for (size_t q = 0; q < n; ++q) {
+        std::copy_n(distances.data + q * k, few, to.distances.data + q * few);
+        std::copy_n(positions.data + q * k, few, to.positions.data + q * few);
+      }
+      to.efforts = efforts;
+      return to;
+    }
     SignEffort* effort() const {
       static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
       return reinterpret_cast<SignEffort*>(efforts.data);
@@ -392,17 +427,46 @@ class Signs {
     });
   }
 
-  // Ids in place of positions; None where fewer rows were found than there are.
-  static nb::object named(const Answers& found, size_t n, size_t n_allowed,
-                          const Positions& ids) {
+  // Whether plain() and among() can answer them.
+  bool is_plain(const Vectors& queries, size_t k) const {
+    return queries.shape(1) == model_.width && queries.shape(0) > 0 && k > 0 &&
+           k <= ids_.n_rows() && can_take(queries);
+  }
+
+  // The k nearest with ids in place of positions: numbers (n, k), or bytes (n, k, width), in which
+  // a missing row has zeros. None where fewer were found than there are, or where the row after the
+  // k-th is as near and may have a smaller id.
+  static nb::object named(const Answers& found, size_t n, size_t k, size_t n_allowed,
+                          const AllIds& ids) {
+    const size_t n_found = std::min(k, n_allowed);
     for (size_t q = 0; q < n; ++q) {
       int64_t* const positions = found.positions.data + q * found.k;
-      for (size_t i = 0; i < std::min(found.k, n_allowed); ++i) {
-        if (positions[i] < 0) return nb::none();
-        positions[i] = ids.data()[positions[i]];
+      const float* const distances = found.distances.data + q * found.k;
+      if (n_found > 0 && positions[n_found - 1] < 0) return nb::none();
+      if (ids.rise()) continue;
+      if (positions[k] >= 0 && distances[k] == distances[k - 1]) return nb::none();
+      for (size_t i = 0, end; i < n_found; i = end) {
+        for (end = i + 1; end < n_found && distances[end] == distances[i];) ++end;
+        std::sort(positions + i, positions + end,
+                  [&](int64_t x, int64_t y) { return ids.is_before(x, y); });
       }
     }
-    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+    const Answers first = found.k == k ? found : found.first(n, k);
+    nb::object names = first.positions.array;
+    if (ids.width() == 0) {
+      for (size_t q = 0; q < n; ++q)
+        for (size_t i = 0; i < n_found; ++i) {
+          int64_t& position = first.positions.data[q * k + i];
+          position = ids.number(position);
+        }
+    } else {
+      const Output<uint8_t> bytes(Numpy::zeros, n, k, ids.width());
+      for (size_t q = 0; q < n; ++q)
+        for (size_t i = 0; i < n_found; ++i)
+          ids.copy(first.positions.data[q * k + i], bytes.data + (q * k + i) * ids.width());
+      names = bytes.array;
+    }
+    return nb::make_tuple(names, first.distances.array, first.efforts.array);
   }
 
   void compare_all(const Vectors& queries, const std::vector<SignSegment>& segments,
@@ -416,7 +480,7 @@ class Signs {
     });
   }
 
-  std::vector<SignSegment> with_masks(const std::vector<Input<uint8_t, 1>>& allowed) const {
+  std::vector<SignSegment> with_masks(const Masks& allowed) const {
     expect(allowed.size() == segments_.size(), "one mask a segment");
     std::vector<SignSegment> segments = segments_;
     for (size_t s = 0; s < segments.size(); ++s) {
@@ -456,6 +520,20 @@ class Signs {
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
 
+  // Numbers (rows,), or strings as bytes (rows, width).
+  static Ids ids_of(const AnyIds& array, size_t n_rows) {
+    const bool are_numbers = array.ndim() == 1 && array.dtype() == nb::dtype<int64_t>();
+    const bool are_strings = array.ndim() == 2 && array.dtype() == nb::dtype<uint8_t>();
+    expect(are_numbers || (are_strings && array.shape(1) > 0), "ids are numbers or strings");
+    expect(array.shape(0) == n_rows, "one id a row");
+    if (are_numbers) return {static_cast<const int64_t*>(array.data()), nullptr, 0, n_rows};
+    return {nullptr, static_cast<const uint8_t*>(array.data()), array.shape(1), n_rows};
+  }
+
+  static size_t n_blocks(const SignSegment& segment) {
+    return (segment.n_entries + kBlock - 1) / kBlock;
+  }
+
   static Values values_of(nb::dlpack::dtype dtype) {
     if (dtype == nb::dtype<float>()) return Values::float32;
     if (dtype == nb::dtype<uint8_t>()) return Values::uint8;
@@ -471,6 +549,7 @@ class Signs {
   SignModel model_{};
   SecondModel second_{};
   std::vector<SignSegment> segments_;
+  AllIds ids_;
   std::vector<nb::object> kept_;
 };
 
@@ -502,7 +581,9 @@ void bind_signs(nb::module_& module) {
       .def("groups_of", &Signs::groups_of, "allowed"_a)
       .def("entries_of", &Signs::entries_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
-      .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
+      .def("set_ids", &Signs::set_ids, "ids"_a)
+      .def_prop_ro("ids_rise", &Signs::ids_rise)
+      .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a,
            "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(),
            "entries"_a.none())
       .def("among", &Signs::among, "queries"_a, "k"_a, "vectors"_a, "scales"_a.none(), "ids"_a,

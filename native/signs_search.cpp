@@ -86,8 +86,14 @@ void scan(const Kernels& kernels, const SignSegment& segment, size_t bits, size_
   const size_t bytes = block_bytes(bits);
   size_t block = begin / kBlock;
   const size_t last = (end + kBlock - 1) / kBlock;
-  while (block < last) {
-    const size_t count = std::min(kBlocks, last - block);
+  const auto is_wanted = [&](size_t i) {
+    return segment.wanted == nullptr || segment.wanted[i] != 0;
+  };
+  while (true) {
+    while (block < last && !is_wanted(block)) ++block;  // nothing there may be found
+    if (block == last) break;
+    size_t count = 1;
+    while (count < kBlocks && block + count < last && is_wanted(block + count)) ++count;
     const uint8_t* from = segment.blocks + block * bytes;
     kernels.signs(from, bits, count, queries, n_queries);
     for (size_t q = 0; q < n_queries; ++q) {

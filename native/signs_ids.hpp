@@ -1,0 +1,79 @@
+// Ids of rows, by which rows of equal distance are ordered.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace densehash {
+
+// Ids of a segment's rows: whole numbers, or else strings in bytes of one width, which zeros fill
+// up.
+struct Ids {
+  // Whether that of row i comes before that of row j of others.
+  bool is_before(size_t i, const Ids& others, size_t j) const {
+    if (numbers != nullptr) return numbers[i] < others.numbers[j];
+    const uint8_t *const x = bytes + i * width, *const y = others.bytes + j * others.width;
+    const size_t common = std::min(width, others.width);
+    const int order = std::memcmp(x, y, common);
+    if (order != 0) return order < 0;
+    return std::any_of(y + common, y + others.width, [](uint8_t byte) { return byte != 0; });
+  }
+
+  const int64_t* numbers;  // (rows,), or nullptr
+  const uint8_t* bytes;    // (rows, width), or nullptr
+  size_t width;
+  size_t n_rows;
+};
+
+// Ids of all segments; positions count over all of them.
+class AllIds {
+ public:
+  void add(const Ids& ids) {
+    if (ids.n_rows == 0) return;
+    if (!parts_.empty())
+      rises_ = rises_ && parts_.back().is_before(parts_.back().n_rows - 1, ids, 0);
+    parts_.push_back(ids);
+    n_rows_ += ids.n_rows;
+    width_ = std::max(width_, ids.width);
+  }
+
+  size_t n_rows() const { return n_rows_; }
+  size_t width() const { return width_; }  // of the longest strings; 0 where they are numbers
+  // Whether all ids of each segment come before those of the next: then rows of equal distance
+  // are in order by their positions.
+  bool rise() const { return rises_; }
+
+  bool is_before(int64_t position, int64_t other) const {
+    const Place x = place_of(position), y = place_of(other);
+    return parts_[x.part].is_before(x.row, parts_[y.part], y.row);
+  }
+  int64_t number(int64_t position) const {
+    const Place place = place_of(position);
+    return parts_[place.part].numbers[place.row];
+  }
+  // To width() bytes, which are zeros.
+  void copy(int64_t position, uint8_t* to) const {
+    const Place place = place_of(position);
+    const Ids& ids = parts_[place.part];
+    std::memcpy(to, ids.bytes + place.row * ids.width, ids.width);
+  }
+
+ private:
+  struct Place {
+    size_t part, row;
+  };
+  Place place_of(int64_t position) const {
+    size_t part = 0, row = static_cast<size_t>(position);
+    for (; row >= parts_[part].n_rows; ++part) row -= parts_[part].n_rows;
+    return {part, row};
+  }
+
+  std::vector<Ids> parts_;
+  size_t n_rows_ = 0, width_ = 0;
+  bool rises_ = true;
+};
+
+}  // namespace densehash
