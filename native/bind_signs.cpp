@@ -433,9 +433,17 @@ class Signs {
            k <= ids_.n_rows() && can_take(queries);
   }
 
-  // The k nearest with ids in place of positions: numbers (n, k), or bytes (n, k, width), in which
-  // a missing row has zeros. None where fewer were found than there are, or where the row after the
-  // k-th is as near and may have a smaller id.
+  static nb::object string_of(const AllIds& ids, int64_t position) {
+    const Text text = ids.text(position);
+    PyObject* const found =
+        PyUnicode_DecodeUTF8(text.bytes, static_cast<Py_ssize_t>(text.size), nullptr);
+    if (found == nullptr) throw nb::python_error();
+    return nb::steal(found);
+  }
+
+  // The k nearest with ids in place of positions: numbers, or strings in an array of objects. None
+  // where fewer were found than there are, or where the row after the k-th is as near and may have
+  // a smaller id.
   static nb::object named(const Answers& found, size_t n, size_t k, size_t n_allowed,
                           const AllIds& ids) {
     const size_t n_found = std::min(k, n_allowed);
@@ -452,21 +460,19 @@ class Signs {
       }
     }
     const Answers first = found.k == k ? found : found.first(n, k);
-    nb::object names = first.positions.array;
-    if (ids.width() == 0) {
-      for (size_t q = 0; q < n; ++q)
-        for (size_t i = 0; i < n_found; ++i) {
-          int64_t& position = first.positions.data[q * k + i];
-          position = ids.number(position);
-        }
-    } else {
-      const Output<uint8_t> bytes(Numpy::zeros, n, k, ids.width());
+    if (ids.are_strings()) {
+      const Objects names(n, k);
       for (size_t q = 0; q < n; ++q)
         for (size_t i = 0; i < n_found; ++i)
-          ids.copy(first.positions.data[q * k + i], bytes.data + (q * k + i) * ids.width());
-      names = bytes.array;
+          names.set(q * k + i, string_of(ids, first.positions.data[q * k + i]));
+      return nb::make_tuple(names.array, first.distances.array, first.efforts.array);
     }
-    return nb::make_tuple(names, first.distances.array, first.efforts.array);
+    for (size_t q = 0; q < n; ++q)
+      for (size_t i = 0; i < n_found; ++i) {
+        int64_t& position = first.positions.data[q * k + i];
+        position = ids.number(position);
+      }
+    return nb::make_tuple(first.positions.array, first.distances.array, first.efforts.array);
   }
 
   void compare_all(const Vectors& queries, const std::vector<SignSegment>& segments,

@@ -9,6 +9,11 @@
 
 namespace densehash {
 
+struct Text {
+  const char* bytes;  // in UTF-8
+  size_t size;
+};
+
 // Ids of a segment's rows: whole numbers, or else strings in bytes of one width, which zeros fill
 // up.
 struct Ids {
@@ -20,6 +25,13 @@ struct Ids {
     const int order = std::memcmp(x, y, common);
     if (order != 0) return order < 0;
     return std::any_of(y + common, y + others.width, [](uint8_t byte) { return byte != 0; });
+  }
+
+  Text text(size_t row) const {
+    const uint8_t* const from = bytes + row * width;
+    size_t size = width;
+    while (size > 0 && from[size - 1] == 0) --size;
+    return {reinterpret_cast<const char*>(from), size};
   }
 
   const int64_t* numbers;  // (rows,), or nullptr
@@ -37,11 +49,10 @@ class AllIds {
       rises_ = rises_ && parts_.back().is_before(parts_.back().n_rows - 1, ids, 0);
     parts_.push_back(ids);
     n_rows_ += ids.n_rows;
-    width_ = std::max(width_, ids.width);
   }
 
   size_t n_rows() const { return n_rows_; }
-  size_t width() const { return width_; }  // of the longest strings; 0 where they are numbers
+  bool are_strings() const { return !parts_.empty() && parts_[0].bytes != nullptr; }
   // Whether all ids of each segment come before those of the next: then rows of equal distance
   // are in order by their positions.
   bool rise() const { return rises_; }
@@ -54,11 +65,9 @@ class AllIds {
     const Place place = place_of(position);
     return parts_[place.part].numbers[place.row];
   }
-  // To width() bytes, which are zeros.
-  void copy(int64_t position, uint8_t* to) const {
+  Text text(int64_t position) const {
     const Place place = place_of(position);
-    const Ids& ids = parts_[place.part];
-    std::memcpy(to, ids.bytes + place.row * ids.width, ids.width);
+    return parts_[place.part].text(place.row);
   }
 
  private:
@@ -72,7 +81,7 @@ class AllIds {
   }
 
   std::vector<Ids> parts_;
-  size_t n_rows_ = 0, width_ = 0;
+  size_t n_rows_ = 0;
   bool rises_ = true;
 };
 

@@ -20,7 +20,7 @@ from densehash import _native
 from densehash.checks import check_integer
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
-from densehash.index.ids import native_ids, public_ids
+from densehash.index.ids import native_ids
 from densehash.index.kinds import Flat, Grouped, Kind
 from densehash.index.native import damaged
 from densehash.index.ordering import Found, with_wider
@@ -363,19 +363,14 @@ class Signs(Sketch):
         wanted = marks.n_allowed, marks.masks, marks.groups, marks.entries_of(searcher)
         try:
             if few is not None:
-                found = searcher.among(queries, k, *few, n_threads)
-            else:
-                found = searcher.plain(queries, k, probes, spread, stop, n_threads, *wanted)
-        except TypeError:  # native code does not know the type: the longer way converts or refuses
+                return searcher.among(queries, k, *few, n_threads)
+            return searcher.plain(queries, k, probes, spread, stop, n_threads, *wanted)
+        except (TypeError, UnicodeDecodeError):
+            # Native code does not know the type, or an id is damaged: the longer way converts the
+            # queries, or says what is wrong.
             return None
         except RuntimeError as error:
             raise damaged(error) from None
-        if found is None or found[0].ndim == 2:
-            return found
-        names, *others = found
-        ids = public_ids(names.view(f"S{names.shape[2]}")[:, :, 0])
-        ids[:, marks.n_allowed :] = None
-        return ids, *others
 
     def at_once(
         self,
