@@ -108,6 +108,7 @@ class Marks:
         self.n_queries = 0
         self._entries: list[NDArray[np.uint32]] | None = None
         self._few: _Few | None = None
+        self._reaches: tuple[Reach, Reach] | None = None  # for all rows, and for these
         if self.masks is None:
             return
         self.n_allowed = sum(int(np.count_nonzero(one)) for one in self.masks)
@@ -148,6 +149,11 @@ class Marks:
         """How far to look for these rows, given how far to look for all rows."""
         if self.masks is None:
             return reach
+        if self._reaches is None or self._reaches[0] is not reach:
+            self._reaches = reach, self._wider(reach)
+        return self._reaches[1]
+
+    def _wider(self, reach: Reach) -> Reach:
         if self.groups is None:
             return reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
         # The fewer rows may be found, the farther apart they are.

@@ -356,14 +356,12 @@ class Signs(Sketch):
         searcher = self._searcher(segments, exact=exact)
         marks = marks_of(segments, searcher, allowed, exact=exact)
         marks.n_queries += len(queries)
-        few = marks.few_of(segments, scaled=self.scaled)
-        if few is None and marks.rows is not None:
-            return None
-        _, spread, stop, probes, _ = marks.reach_from(reach)
-        wanted = marks.n_allowed, marks.masks, marks.groups, marks.entries_of(searcher)
         try:
-            if few is not None:
-                return searcher.among(queries, k, *few, n_threads)
+            if marks.rows is not None:
+                few = marks.few_of(segments, scaled=self.scaled)
+                return None if few is None else searcher.among(queries, k, *few, n_threads)
+            _, spread, stop, probes, _ = marks.reach_from(reach)
+            wanted = marks.n_allowed, marks.masks, marks.groups, marks.entries_of(searcher)
             return searcher.plain(queries, k, probes, spread, stop, n_threads, *wanted)
         except (TypeError, UnicodeDecodeError):
             # Native code does not know the type, or an id is damaged: the longer way converts the
