@@ -44,9 +44,11 @@ struct Ids {
 class AllIds {
  public:
   void add(const Ids& ids) {
-    if (ids.n_rows == 0) return;
-    if (!parts_.empty())
-      rises_ = rises_ && parts_.back().is_before(parts_.back().n_rows - 1, ids, 0);
+    if (!parts_.empty()) {
+      const Ids& before = parts_.back();
+      rises_ = rises_ && before.n_rows > 0 && ids.n_rows > 0 &&
+               before.is_before(before.n_rows - 1, ids, 0);
+    }
     parts_.push_back(ids);
     n_rows_ += ids.n_rows;
   }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,7 +47,11 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     if _are_strings(chosen):
         names = frozenset(chosen)  # compared much faster than they are encoded
         return _kept(state, names, lambda: _of_ids(state, _check_ids(state, [*chosen])))
-    listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
+    return _of_listed(state, list(chosen) if isinstance(chosen, Set) else chosen)
+
+
+def _of_listed(state: State, listed: Any) -> Matches:
+    """The matches of a mask or of ids, in any form that becomes an array."""
     array = as_array(listed, "filter")
     found = _known(state, array) if array.dtype.kind in "bi" else None
     if found is not None:  # then it was checked, too
@@ -145,7 +149,7 @@ def _of_payload(state: State, where: Any) -> list[Allowed]:
     return found
 
 
-def _are_strings(chosen: Any) -> bool:
+def _are_strings(chosen: object) -> TypeGuard[Collection[str]]:
     if not isinstance(chosen, (list, tuple, Set)):
         return False
     return type(next(iter(chosen), None)) is str and {*map(type, chosen)} == {str}

@@ -117,7 +117,7 @@ def native_ids(ids: Ids) -> NDArray[np.int64] | NDArray[np.uint8]:
     """
     if ids.dtype.kind != "S":
         return ids
-    return np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), -1)
+    return np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), ids.itemsize)
 
 
 def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

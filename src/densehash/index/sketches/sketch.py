@@ -217,8 +217,8 @@ class Sketch(ABC):
 
         Returns
         -------
-        ids as users see them and distances, (q, k), and efforts (q, 3); None if the search must go the longer way,
-        which finds the same or says what is wrong
+        ids as users see them and distances, (q, k), and efforts (q, 3); None if the search must go
+        the longer way, which finds the same or says what is wrong
         """
         return None
 
