@@ -262,11 +262,12 @@ class Signs {
 
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const std::optional<Masks>& allowed, size_t n_threads, const std::string& simd,
-                   const std::optional<Input<uint8_t, 1>>& chosen) const {
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<EntryMasks>& entries) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
     const Answers found(queries.shape(0), k);
-    look(kernels_named(simd), allowed ? with_masks(*allowed) : segments_, queries,
+    look(kernels_named(simd), with_masks(allowed, entries), queries,
          with_groups({k, probes, spread, stop}, chosen), n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
@@ -344,16 +345,8 @@ class Signs {
     if (!is_plain(queries, k) || (!ids_.rise() && n > kFewQueries)) return nb::none();
     // One more shows whether another row is as near as the last.
     const Answers found(n, ids_.rise() ? k : k + 1);
-    std::vector<SignSegment> segments = allowed ? with_masks(*allowed) : segments_;
-    if (entries) {
-      expect(entries->size() == segments.size(), "one mask of entries a segment");
-      for (size_t s = 0; s < segments.size(); ++s) {
-        expect((*entries)[s].shape(0) == n_blocks(segments[s]), "not one mask a block");
-        segments[s].wanted = (*entries)[s].data();
-      }
-    }
-    look(kernels_named(""), segments, queries, with_groups({found.k, probes, spread, stop}, chosen),
-         n_threads, found);
+    look(kernels_named(""), with_masks(allowed, entries), queries,
+         with_groups({found.k, probes, spread, stop}, chosen), n_threads, found);
     return named(found, n, k, n_allowed, ids_);
   }
 
@@ -486,12 +479,21 @@ class Signs {
     });
   }
 
-  std::vector<SignSegment> with_masks(const Masks& allowed) const {
-    expect(allowed.size() == segments_.size(), "one mask a segment");
+  // The segments, of which only some rows may be found; entries are what entries_of() made of this.
+  std::vector<SignSegment> with_masks(const std::optional<Masks>& allowed,
+                                      const std::optional<EntryMasks>& entries) const {
     std::vector<SignSegment> segments = segments_;
+    expect(!allowed || allowed->size() == segments.size(), "one mask a segment");
+    expect(!entries || entries->size() == segments.size(), "one mask of entries a segment");
     for (size_t s = 0; s < segments.size(); ++s) {
-      expect(allowed[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
-      segments[s].allowed = allowed[s].data();
+      if (allowed) {
+        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+        segments[s].allowed = (*allowed)[s].data();
+      }
+      if (entries) {
+        expect((*entries)[s].shape(0) == n_blocks(segments[s]), "not one mask a block");
+        segments[s].wanted = (*entries)[s].data();
+      }
     }
     return segments;
   }
@@ -583,7 +585,7 @@ void bind_signs(nb::module_& module) {
            "second"_a.none() = nb::none(), "second_factors"_a.none() = nb::none())
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a,
-           "chosen"_a.none() = nb::none())
+           "chosen"_a.none() = nb::none(), "entries"_a.none() = nb::none())
       .def("groups_of", &Signs::groups_of, "allowed"_a)
       .def("entries_of", &Signs::entries_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)

@@ -240,15 +240,18 @@ class SignSearch:
                 for number, some in enumerate(self._marks.rows)
             ]
             return self._searcher.compare(queries, k, rows, self._n_threads)
-        masks = self._marks.masks
+        masks, entries = self._marks.masks, self._marks.entries_of(self._searcher)
         if only is not None:
+            entries = None
             masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
             known = self._marks.masks
             masks[only] = masks[only] + 1 if known is None else known[only]
         _, spread, stop, probes, _ = self.reach
         with damage():
             return self._searcher.search(
-                queries, k, probes, spread, stop, masks, self._n_threads, "", self._marks.groups
+                *(queries, k, probes, spread, stop, masks, self._n_threads, ""),
+                self._marks.groups,
+                entries,
             )
 
     def _one_by_one(
