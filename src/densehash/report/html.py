@@ -355,7 +355,7 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _script(source: str) -> str:
-    """JavaScript that a script element can hold; the added backslashes leave its strings the same."""
+    """JavaScript that a script element can hold; an added backslash does not change a string."""
     return re.sub(r"<(/script|!--)", r"<\\\1", source, flags=re.IGNORECASE)
 
 
