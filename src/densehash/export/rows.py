@@ -274,7 +274,7 @@ def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 
 def check_free(paths: Sequence[Path], *, force: bool) -> None:
-    """Refuse, before any work is done, to replace files.
+    """Refuse to replace files, before any work is done.
 
     Parameters
     ----------
