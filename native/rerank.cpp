@@ -14,13 +14,13 @@ namespace {
 // Queries that a thread takes at a time.
 constexpr size_t kQueries = 16;
 
-// Compares the candidates' rows. They lie far apart in memory: each is asked for while others are
-// compared. Not inlined, since it needs all registers.
+// Compares the rows of the candidates. They are far apart in memory: each is fetched while others
+// are compared. Not inlined, because it needs all registers.
 template <class Measure>
 __attribute__((noinline)) void compare(const Measure& measure, const typename Measure::Row* rows,
                                        size_t width, const size_t* positions, size_t count,
                                        typename Measure::Sum* sums) {
-  constexpr size_t kAhead = 16, kAheadBytes = 4096;  // what is asked for stays a while
+  constexpr size_t kAhead = 16, kAheadBytes = 4096;  // few enough to stay in the cache
   const size_t row_bytes = width * sizeof *rows;
   const size_t ahead = std::clamp<size_t>(kAheadBytes / row_bytes, 1, kAhead);
   for (size_t i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ __attribute__((noinline)) void compare(const Measure& measure, const typename Me
   }
 }
 
-// What one thread needs.
+// The state of one thread.
 template <class Measure>
 class Worker {
  public:
@@ -66,7 +66,7 @@ class Worker {
   }
 
  private:
-  // The order of answers: by distance, then by rank; the first ones only.
+  // Puts the first keys into the order of answers: by distance, then by rank.
   void sort(uint64_t* keys, uint64_t* first, uint64_t* end) {
     std::partial_sort(keys, first, end);
     if (candidates_.ranks == nullptr || keys == first) return;
@@ -77,7 +77,7 @@ class Worker {
     });
   }
 
-  // Lists the positions that are there; returns how many.
+  // Lists the positions that are not -1; returns how many.
   size_t list(size_t query) {
     const int64_t* from = candidates_.positions + query * candidates_.each;
     const int64_t n_rows = static_cast<int64_t>(candidates_.n_rows);
@@ -100,7 +100,7 @@ class Worker {
   Least least_;
 };
 
-// Queries by their first candidate: those that follow each other often ask about the same rows.
+// Queries ordered by their first candidate, because such neighbours often have the same candidates.
 std::vector<std::pair<int64_t, size_t>> order_of(const Candidates& candidates) {
   std::vector<std::pair<int64_t, size_t>> order(candidates.n_queries);
   for (size_t q = 0; q < order.size(); ++q)
@@ -163,8 +163,8 @@ RERANK(int8_t, int8_t);
 
 namespace {
 
-// Distances of codes to the margins of one query after another: for each byte of a code a lookup
-// says what its values cost.
+// Distances of codes to the margins of one query after another: for each byte of a code, a lookup
+// has the cost of its values.
 class CodeMeasure {
  public:
   using Row = uint8_t;
