@@ -138,7 +138,7 @@ def refused(cases: list[Case], records: Records) -> Iterator[tuple[Case, str]]:
 
 
 def is_required(case: Case) -> bool:
-    """Whether a requirement needs it; others may fail, such as PCAH with more bits than features."""
+    """Whether a requirement needs it; others may fail, as PCAH with more bits than features."""
     run = case.run
     in_contest = any(
         run.method in (contest.winner, contest.loser) and run.n_bits in contest.bits
