@@ -25,7 +25,7 @@ int main() {
     std::atomic<size_t> done{0};
     const auto work = [&](size_t, size_t) {
       const std::vector<char> memory(100);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));  // otherwise the others get no task
+      std::this_thread::sleep_for(std::chrono::microseconds(20));  // so that others get a task
       ++done;
     };
     bool is_out = false;

@@ -1,6 +1,6 @@
 // Compares every instruction set that this machine (or an emulator) runs with plain loops, without
-// Python, for machines that are not at hand. Prints a line for each set and one for lookups (or only
-// for the named one), and fails if any differs.
+// Python, for machines that are not at hand. Prints a line for each set and one for lookups (or
+// only for the named one), and fails if any differs.
 //
 //   make self-check
 //

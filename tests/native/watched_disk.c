@@ -38,8 +38,8 @@ static void append(struct text *text, const void *data, size_t size) {
     text->size += size;
 }
 
-/* Begin. `at` is the number of the call that fails, from 1 on; 0: none. If `call` is not empty, only
- * calls of this name count. */
+/* Begin. `at` is the number of the call that fails, from 1 on; 0: none. If `call` is not empty,
+ * only calls of this name count. */
 void watched_begin(const char *path, int at, int number, int how, const char *call) {
     snprintf(folder, sizeof folder, "%s", path);
     snprintf(only, sizeof only, "%s", call);
