@@ -36,7 +36,7 @@ def _command(group: Any, parent: Any, name: str) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """The text with its options as code; otherwise a page would turn the -- of --ids into a dash."""
+    """The text with its options as code; otherwise a page would show the -- of --ids as a dash."""
     return re.sub(r"(?<![\w`-])(--?[a-z][a-z-]*)", r"`\1`", text)
 
 
