@@ -1,4 +1,4 @@
-"""Triton kernels. This is imported late, if Triton is installed and works.
+"""Triton kernels. This module is imported late, because it needs Triton.
 
 Those for products take rows and queries padded to whole tiles, so that no load needs a mask.
 """

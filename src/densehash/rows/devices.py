@@ -245,7 +245,7 @@ class StreamedRows(Rows):
             return answer
 
     def _send_ahead(self) -> None:
-        """Send the first block of the next pass, if rows are in memory and its blocks are equal."""
+        """Send the first block of the next pass, which is expected to have the same blocks."""
         keys = ((*limits, self.dtype) for limits in self._limits)
         first = next((key for key in keys if key not in self._kept), None)
         if first is not None and isinstance(self._array, np.ndarray):
