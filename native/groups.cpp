@@ -100,7 +100,7 @@ class GroupSearch {
     stretches_.clear();
     for (size_t i = 0; i < p; ++i) {
       const size_t group = static_cast<size_t>(read_once(probes + i));
-      if (group >= groups_.count) throw std::runtime_error("a query visits a group that is not");
+      if (group >= groups_.count) throw std::runtime_error("a query visits a group that does not exist");
       const auto [begin, end] = groups_.range(group);
       for (size_t at = begin; at < end; at += kCodes)
         stretches_.push_back({at, std::min(kCodes, end - at)});

@@ -153,8 +153,8 @@ def cost_table(every: list[Results], plan: Plan) -> Table | None:
             Column("of the features", 2),
         ),
         (*rows, ("the paper's model, O(αLpnd)", 1.0, 1.0, 1.0)),
-        "The slope of a line through the logarithms. Below 1, a cost that does not grow (reading "
-        "rows, starting threads) is still felt; above it, the groups' own pairs are.",
+        "The slope of a line through the logarithms. It is below 1 while costs that do not grow "
+        "(reading rows, starting threads) still count, and above 1 where pairs of groups count.",
     )
 
 
