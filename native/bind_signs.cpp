@@ -18,7 +18,7 @@ void expect(bool is_so, const char* message) {
   if (!is_so) throw std::invalid_argument(message);
 }
 
-// Rows to a multiple of 16 bytes.
+// The matrix with rows padded to a multiple of 16 bytes.
 std::vector<int8_t> with_zeros(const Input<int8_t, 2>& matrix) {
   const size_t width = matrix.shape(1), padded = padded_width_for(width);
   std::vector<int8_t> to(matrix.shape(0) * padded);
@@ -137,7 +137,7 @@ nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
   return nb::make_tuple(codes.array, factors.array);
 }
 
-// In lanes, so that it takes little time.
+// Summed in lanes, which is fast.
 float squared_length(const float* numbers, size_t count) {
   constexpr size_t kLanes = 16;
   float lanes[kLanes] = {};
@@ -150,12 +150,12 @@ float squared_length(const float* numbers, size_t count) {
   return sum;
 }
 
-// Keeps the arrays that it searches alive; what they say was checked when they came in.
+// Keeps the arrays that it searches alive; their shapes were checked when they were given.
 class Signs {
  public:
   using Ranks = std::optional<Input<uint32_t, 1>>;
-  using Masks = std::vector<Input<uint8_t, 1>>;        // of rows, one a segment
-  using EntryMasks = std::vector<Input<uint32_t, 1>>;  // of entries, a bit each
+  using Masks = std::vector<Input<uint8_t, 1>>;        // of rows, one for each segment
+  using EntryMasks = std::vector<Input<uint32_t, 1>>;  // of entries, one bit for each
   using AnyIds = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
@@ -186,7 +186,7 @@ class Signs {
                                                          model_.width, model_.metric);
   }
 
-  // Where groups were made for products; see SignModel::longest.
+  // If groups were made for products; see SignModel::longest.
   void set_lengths(const Input<float, 1>& squares, float longest) {
     expect(model_.metric == Metric::ip, "lengths are for products");
     expect(squares.shape(0) == model_.n_groups, "one length a center");
@@ -198,7 +198,7 @@ class Signs {
     model_.longest = longest;
   }
 
-  // Before segments with such a sketch are added.
+  // Call it before segments with a second sketch are added.
   void set_second(const Matrix& directions, const Input<uint32_t, 1>& numbers,
                   const Input<float, 1>& halves) {
     expect(segments_.empty(), "the second sketch comes before segments");
@@ -285,7 +285,7 @@ class Signs {
     return out.array;
   }
 
-  // For each segment, which entries may be found: (blocks,), a bit each.
+  // For each segment, which entries may be found: (blocks,), one bit for each entry.
   nb::list entries_of(const Masks& allowed) const {
     expect(allowed.size() == segments_.size(), "one mask a segment");
     nb::list found;
@@ -299,7 +299,7 @@ class Signs {
     return found;
   }
 
-  // Compares all rows that are named, for each segment by numbers that rise.
+  // Compares all given rows; for each segment, their numbers in ascending order.
   nb::tuple compare(const Vectors& queries, size_t k,
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
@@ -316,7 +316,7 @@ class Signs {
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // Of the rows of all segments: see ids_of(). plain() returns them.
+  // The ids of the rows of each segment, as ids_of() takes them, which plain() returns.
   void set_ids(const std::vector<AnyIds>& ids) {
     expect(ids.size() == segments_.size(), "one array of ids a segment");
     ids_ = {};
@@ -329,29 +329,29 @@ class Signs {
     }
   }
 
-  // Whether rows of equal distance are ordered by id where they are ordered by position.
+  // Whether rows in the order of their positions are in the order of their ids.
   bool ids_rise() const { return ids_.rise(); }
 
-  // All that a search without other wishes than a filter takes, for one query as fast as can be:
-  // finds ids instead of positions. None where it is not that plain: queries that are not fine or
-  // of another type, more neighbours than rows, too few in what was visited, or rows of which it
-  // cannot tell which one has the smaller id. A filter leaves n_allowed rows, those of masks, and
-  // groups that have any; entries are what entries_of() makes of the masks, or nothing.
+  // A whole search without options other than a filter, as fast as possible for one query: returns
+  // ids instead of positions. Returns None if the search is not that simple: queries that are not
+  // finite or have another type, more neighbours than rows, too few rows in the visited groups, or a
+  // row after the k-th that is equally near. A filter is masks of the n_allowed rows, the groups
+  // that have any of them and, optionally, what entries_of() returns for the masks.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    size_t n_threads, size_t n_allowed, const std::optional<Masks>& allowed,
                    const std::optional<Input<uint8_t, 1>>& chosen,
                    const std::optional<EntryMasks>& entries) const {
     const size_t n = queries.shape(0);
     if (!is_plain(queries, k) || (!ids_.rise() && n > kFewQueries)) return nb::none();
-    // One more shows whether another row is as near as the last.
+    // One row more shows whether another row is equally near as the last.
     const Answers found(n, ids_.rise() ? k : k + 1);
     look(kernels_named(""), with_masks(allowed, entries), queries,
          with_groups({found.k, probes, spread, stop}, chosen), n_threads, found);
     return named(found, n, k, n_allowed, ids_);
   }
 
-  // The same, where a filter leaves so few rows that all of them are compared: their vectors,
-  // scales and ids, which rise, lie one below the other.
+  // The same, if a filter leaves so few rows that all of them are compared: vectors, scales and ids
+  // are arrays of only these rows, in the order of ids.
   nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
                    const std::optional<Input<float, 1>>& scales, const AnyIds& ids,
                    size_t n_threads) const {
@@ -377,8 +377,8 @@ class Signs {
   }
 
  private:
-  // Queries that are answered together where ids do not rise: if one of them has to be searched
-  // again, all are. In larger calls, what goes on around counts for little.
+  // The most queries of a call if ids do not rise: if one of them is not that simple, all of them
+  // are searched again. In larger calls, the overhead of the longer way matters little.
   static constexpr size_t kFewQueries = 64;
 
   struct Answers {
@@ -386,7 +386,7 @@ class Signs {
         : distances(Numpy::empty, n, k), positions(Numpy::empty, n, k),
           efforts(Numpy::empty, n, size_t{3}), k(k) {}
     Ranking ranking() const { return {distances.data, positions.data, k}; }
-    // The first few of each query.
+    // The first few rows of each query.
     Answers first(size_t n, size_t few) const {
       Answers to(n, few);
       for (size_t q = 0; q < n; ++q) {
@@ -420,7 +420,7 @@ class Signs {
     });
   }
 
-  // Whether plain() and among() can answer them.
+  // Whether plain() and among() can answer these queries.
   bool is_plain(const Vectors& queries, size_t k) const {
     return queries.shape(1) == model_.width && queries.shape(0) > 0 && k > 0 &&
            k <= ids_.n_rows() && can_take(queries);
@@ -434,9 +434,9 @@ class Signs {
     return nb::steal(found);
   }
 
-  // The k nearest with ids in place of positions: numbers, or strings in an array of objects. None
-  // where fewer were found than there are, or where the row after the k-th is as near and may have
-  // a smaller id.
+  // The k nearest rows with ids in place of positions: int64, or strings in an array of objects.
+  // None if fewer rows were found than possible, or if the row after the k-th is equally near and
+  // may have a smaller id.
   static nb::object named(const Answers& found, size_t n, size_t k, size_t n_allowed,
                           const AllIds& ids) {
     const size_t n_found = std::min(k, n_allowed);
@@ -479,7 +479,7 @@ class Signs {
     });
   }
 
-  // The segments, of which only some rows may be found; entries are what entries_of() made of this.
+  // The segments, with masks of the rows that may be found, and of their entries.
   std::vector<SignSegment> with_masks(const std::optional<Masks>& allowed,
                                       const std::optional<EntryMasks>& entries) const {
     std::vector<SignSegment> segments = segments_;
@@ -516,19 +516,19 @@ class Signs {
     }
   }
 
-  // Whether queries are float32 numbers whose squares add up, or the integers of the vectors.
+  // Whether queries are float32 with a finite sum of squares, or the integer type of the vectors.
   bool can_take(const Vectors& queries) const {
     const SignSegment& segment = segments_[0];
     if (queries.dtype() == nb::dtype<uint8_t>()) return segment.values == Values::uint8;
     if (queries.dtype() == nb::dtype<int8_t>())
       return segment.values == Values::int8 && segment.scales == nullptr;
     if (queries.dtype() != nb::dtype<float>()) return false;
-    constexpr float kMostSquares = 1e36f;  // NaN is not below anything
+    constexpr float kMostSquares = 1e36f;  // NaN is not less than any number
     const float* const numbers = static_cast<const float*>(queries.data());
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
 
-  // Numbers (rows,), or strings as bytes (rows, width).
+  // From int64 (rows,), or the bytes of strings (rows, width).
   static Ids ids_of(const AnyIds& array, size_t n_rows) {
     const bool are_numbers = array.ndim() == 1 && array.dtype() == nb::dtype<int64_t>();
     const bool are_strings = array.ndim() == 2 && array.dtype() == nb::dtype<uint8_t>();
@@ -553,7 +553,7 @@ class Signs {
 
   Input<float, 1> shift_, steps_;
   Matrix centers_;
-  std::vector<int8_t> matrix_;  // where it has to be padded
+  std::vector<int8_t> matrix_;  // if it has to be padded
   SignModel model_{};
   SecondModel second_{};
   std::vector<SignSegment> segments_;

@@ -14,10 +14,9 @@ struct Text {
   size_t size;
 };
 
-// Ids of a segment's rows: whole numbers, or else strings in bytes of one width, which zeros fill
-// up.
+// Ids of the rows of a segment: numbers, or strings that are filled with zeros to one width.
 struct Ids {
-  // Whether that of row i comes before that of row j of others.
+  // Whether the id of row i comes before the id of row j of others.
   bool is_before(size_t i, const Ids& others, size_t j) const {
     if (numbers != nullptr) return numbers[i] < others.numbers[j];
     const uint8_t *const x = bytes + i * width, *const y = others.bytes + j * others.width;
@@ -40,7 +39,7 @@ struct Ids {
   size_t n_rows;
 };
 
-// Ids of all segments; positions count over all of them.
+// Ids of all segments. A position counts rows over all segments.
 class AllIds {
  public:
   void add(const Ids& ids) {
@@ -55,8 +54,7 @@ class AllIds {
 
   size_t n_rows() const { return n_rows_; }
   bool are_strings() const { return !parts_.empty() && parts_[0].bytes != nullptr; }
-  // Whether all ids of each segment come before those of the next: then rows of equal distance
-  // are in order by their positions.
+  // Whether all ids of each segment come before those of the next.
   bool rise() const { return rises_; }
 
   bool is_before(int64_t position, int64_t other) const {
