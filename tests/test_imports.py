@@ -92,6 +92,7 @@ def test_help_loads_what_writes_it() -> None:
         "densehash",
         "densehash.distributed",
         "densehash.errors",
+        "densehash.export",
         "densehash.progress",
     }
 
