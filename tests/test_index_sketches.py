@@ -262,6 +262,7 @@ class Cloudy(Flat):
     """As flat, with a setting, and rows in another order."""
 
     name: ClassVar[str] = "cloudy"
+    has_groups: ClassVar[bool] = True
     extra_names: ClassVar[tuple[str, ...]] = ("ranks",)
 
     def __init__(self, height: int = 3) -> None:
@@ -312,11 +313,14 @@ def test_another_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert found.ids.tolist() == plain.ids.tolist()
         assert found.distances.tolist() == plain.distances.tolist()
     assert index.tune(Q, recall=0.5, k=3).probes is None
-    message = "probes are for the grouped and multi kinds, this one is cloudy"
+    message = "probes are for the grouped and multi.* kinds, this one is cloudy"
     with pytest.raises(InputError, match=message):
         index.search(Q, probes=2)
     with pytest.raises(InputError, match="n_groups is for the grouped kind, this one is cloudy"):
         Index.build(X, kind="cloudy", n_groups=2, hasher=hasher())  # type: ignore[arg-type]
+    codes = hasher().transform(X)
+    ready, flat = Index.from_codes(codes, kind="cloudy"), Index.from_codes(codes)  # type: ignore[arg-type]
+    assert ready.search(codes[:6], 9).ids.tolist() == flat.search(codes[:6], 9).ids.tolist()
 
 
 # --- one order ----------------------------------------------------------------------------

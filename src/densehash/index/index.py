@@ -484,7 +484,7 @@ class Index:
 
     @property
     def kind(self) -> str:
-        """The kind: "flat", "grouped" or "multi"."""
+        """The name of the kind, such as "flat"."""
         return self._state.kind.name
 
     @property
