@@ -70,9 +70,9 @@ ROOMS = {
     "integrations": {"checks", "choices", "errors", "index", "locks", "truth"},
     "demo": {"bits", "checks", "errors", "hamming", "hashers", "paper"},
     "cli": {
-        *("__init__", "bits", "checks", "datasets", "demo", "disk", "distributed", "errors"),
-        *("export", "hamming", "hashers", "index", "paper", "progress", "report", "source"),
-        "store",
+        *("__init__", "bits", "checks", "choices", "datasets", "demo", "disk", "distributed"),
+        *("errors", "export", "hamming", "hashers", "index", "paper", "progress", "report"),
+        *("source", "store"),
     },
     "__init__": {"bits", "errors", "hamming", "hashers", "index", "rows"},
 }
