@@ -1,4 +1,4 @@
-"""``densehash export``: codes, ids and payload for other systems."""
+"""``densehash export``: writes codes, ids and payload for other systems."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
