@@ -193,7 +193,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
                 change.publish(content, checked=CHECKED, version=state.format_version)
             finally:
                 sweep(folder, change)
-        return cls(change.store)
+        return cls(Store.made_by(change))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:

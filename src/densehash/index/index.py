@@ -1066,7 +1066,7 @@ class Index:
             content = change.publish(
                 content_of(state), checked=CHECKED, version=state.format_version
             )
-        return cls(with_segments_of(state, content), change.store)
+        return cls(with_segments_of(state, content), Store.made_by(change))
 
     @lets_go
     def _change(self, make: Callable[[State, Place], State]) -> tuple[State, State]:
