@@ -6,11 +6,13 @@ ignores nothing, which it reports; and what is refused here is refused when it r
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_cli_index import good
 
 from densehash import LSH, HashingNeighbors, Index
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
@@ -42,6 +44,12 @@ def test_words_are_those_that_the_code_knows() -> None:
     for mode in get_args(GraphMode):
         assert index.neighbors_graph(2, mode=mode).shape == (40, 40)
         assert HashingNeighbors(mode=mode).fit_transform(X).shape == (40, 40)
+
+
+def test_help_names_every_kind_and_sketch(capsys: pytest.CaptureFixture[str]) -> None:
+    out = good(capsys, "build", "--help")
+    for word in (*get_args(KindName), *get_args(SketchName)):
+        assert re.search(rf"\b{word}\b", out)
 
 
 def test_other_words_are_refused_before_and_when_it_runs() -> None:

@@ -1,9 +1,6 @@
-"""Codes, ids and payloads for other systems. A new system is a file of its name and an entry here.
+"""Codes, ids and payloads for other systems.
 
-The file has a function ``to_NAME(index, path, *, force)``, which takes ``vectors``, too, where the
-entry in TARGETS says so. It is imported when the function is used: the command line lists all
-systems, and must not load numpy for that. The package of a system is imported when the function is
-called; the extra ``export`` installs them all.
+The package of a system is imported only when it is needed; the extra ``export`` installs them all.
 """
 
 from __future__ import annotations
@@ -40,6 +37,9 @@ class Target(NamedTuple):
     takes_vectors: bool
 
 
+# Each is a file of its name with a function ``to_NAME(index, path, *, force)``, which takes
+# ``vectors``, too, where the entry says so. The file is imported when the function is used: the
+# command line lists all systems, and must not load numpy for that.
 TARGETS = {
     "faiss": Target("a binary index of faiss", False),
     "usearch": Target("an index of usearch, b1", False),
