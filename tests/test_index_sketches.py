@@ -37,7 +37,6 @@ def test_every_sketch_finds_all_where_all_are_compared(
     """Built, added to, removed from, saved and opened: the true neighbours, of a filter, too."""
     X, Q = np.split(mixture(156, dtype=np.float32), [150])
     index = Index.build(X[:100], sketch=sketch, metric=metric, random_state=0)
-    assert index.sketch == sketch
     index.add(X[100:])
     index.remove([7, 120])
     index.save(tmp_path / "a")
