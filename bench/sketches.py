@@ -42,7 +42,7 @@ from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.sketches import decoder as inside
 from densehash.index.sketches.decoder import Decoder, learn_decoder
 from densehash.index.sketches.entries import Segment, SignModel, second_groups
-from densehash.index.sketches.signs import n_bits_for
+from densehash.index.sketches.signs import Signs
 from densehash.rows import Rows
 from densehash.truth import nearest
 
@@ -115,7 +115,7 @@ class Problem:
         self.name = name
         self.rows, self.queries = vectors_of(name, n_rows, n_queries)
         self.near = nearest(self.queries, self.rows, k=K)
-        self.n_bits = n_bits_for(self.rows.shape[1])
+        self.n_bits = Signs.n_bits_for(self.rows.shape[1], None)
         self.n_bytes = self.n_bits // 8 + 4
 
     @cached_property

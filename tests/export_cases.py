@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import json
 import sqlite3
@@ -282,15 +283,42 @@ def ask_postgres(server: Postgres, path: Path, index: Index) -> Answer:
     return of_rows(rows, [[int(distance) for (distance,) in found] for found in ranked], index)
 
 
-ASK: dict[str, tuple[str, Ask]] = {
-    "faiss": ("faiss", ask_faiss),
-    "usearch": ("usearch", ask_usearch),
-    "parquet": ("pyarrow", ask_parquet),
-    "lance": ("lance", ask_lance),
-    "duckdb": ("duckdb", ask_duckdb),
-    "sqlite-vec": ("sqlite_vec", ask_sqlite_vec),
+class Case(NamedTuple):
+    """How tests ask a system.
+
+    Attributes
+    ----------
+    packages : what must be installed; a test hides the first, without which an export is refused
+    ask : what the system says of a file
+    stored : the value of a column of the payload as the system has it, where it lacks a type
+    in_python : whether the query that an export returns is Python, which leaves ``distances``, or
+        ``matches`` that have them; one in SQL has a test of its own
+    """
+
+    packages: tuple[str, ...]
+    ask: Ask
+    stored: Callable[[str, Any], Any] = lambda _, value: value
+    in_python: bool = True
+
+
+def in_sqlite(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text[:-3]}Z" if name == "zoned" else text
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+ASK = {
+    "faiss": Case(("faiss",), ask_faiss),
+    "usearch": Case(("usearch.index",), ask_usearch),
+    "parquet": Case(("pyarrow.parquet",), ask_parquet),
+    "lance": Case(("lance", "pyarrow"), ask_lance),
+    "duckdb": Case(("duckdb", "pyarrow"), ask_duckdb, in_python=False),
+    "sqlite-vec": Case(("sqlite_vec",), ask_sqlite_vec, in_sqlite, in_python=False),
 }
-"""The packages of each system, and how to query it; PostgreSQL has a separate file of tests."""
+"""Every system but PostgreSQL, which has a separate file of tests."""
 
 
 def needs(*packages: str) -> None:

@@ -21,17 +21,19 @@ from densehash import disk
 from densehash.choices import MetricName, Rerank
 from densehash.hashers import LSH, Hasher
 from densehash.index import Hits, Index, Ranges
+from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 from densehash.index.lengths import unit
 
 D = 6
 N_BITS = 16  # few, so that many distances are equal
 
-KINDS: dict[str, dict[str, Any]] = {
-    "flat": {},
+# What is told to a kind, where tests need another value than its default.
+OPTIONS: dict[str, dict[str, Any]] = {
     "grouped": {"n_groups": 12},  # more than are visited by default
     "multi": {"n_tables": 2},
 }
+KINDS = {kind: OPTIONS.get(kind, {}) for kind in REGISTRY}
 ID_TYPES = ("int64", "string")
 METRICS: tuple[MetricName, ...] = ("l2", "cosine", "ip")
 RERANKS: tuple[Rerank | None, ...] = ("exact", "asymmetric", None)

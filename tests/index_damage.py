@@ -41,7 +41,9 @@ def ask(index: Index, number: int) -> None:
         lambda: index.search(QUERIES, 5, filter=lambda ids: np.arange(len(ids)) % 2 == 0),
         lambda: index.search(QUERIES, 5, filter=some, n_threads=1),
         lambda: index.search(QUERIES, 5, filter=np.ones(len(index), np.bool_), n_threads=1),
-        lambda: index.search(QUERIES, 5, probes=None if index.kind == "flat" else 1, n_threads=1),
+        lambda: index.search(
+            QUERIES, 5, probes=1 if index._state.kind.takes_probes else None, n_threads=1
+        ),
         lambda: index.neighbors_graph(3, n_threads=1) if len(index) > 3 else None,
         lambda: index.near_duplicates(3, n_threads=1),
         lambda: index.near_duplicates(3.0, rerank="exact", n_threads=1),

@@ -30,6 +30,7 @@ from densehash.hashers import LSH
 from densehash.index import Index
 from densehash.index.changes import with_rows
 from densehash.index.ids import check_ids
+from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 
 dask = pytest.importorskip("dask", reason="needs the extra dask")
@@ -106,7 +107,7 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
         "rerank": draw(st.sampled_from(RERANKS)),
         "candidates": draw(st.none() | st.integers(1, 60)),
     }
-    if kind != "flat":
+    if REGISTRY[kind].takes_probes:
         asked["probes"] = draw(st.none() | st.integers(1, 13))
     return {
         "kind": kind,

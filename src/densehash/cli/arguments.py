@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 
 import typer
 
+from densehash.choices import KindName, SketchName
+from densehash.cli.text import either
 from densehash.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -52,12 +54,13 @@ OwnMetric = Annotated[str, typer.Option("--metric", help="l2, cosine or ip (inne
 Sketch = Annotated[
     str,
     typer.Option(
-        help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is signs, or "
-        "codes if you name a hasher."
+        help=f"What is kept of a row: {either(get_args(SketchName))}; auto is signs, or codes if "
+        "you name a hasher."
     ),
 ]
 Kind = Annotated[
-    str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
+    str,
+    typer.Option(help=f"{either(get_args(KindName))}; auto chooses by the number of rows."),
 ]
 KeepVectors = Annotated[
     str,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
-__all__ = ["aligned", "facts", "printable", "say"]
+__all__ = ["aligned", "either", "facts", "printable", "say"]
 
 
 def say(text: str) -> None:
@@ -24,6 +24,12 @@ def printable(text: str) -> str:
         sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
         for sign in text
     )
+
+
+def either(words: Iterable[str]) -> str:
+    """Words of which one is chosen, as help lists them: a, b or c."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

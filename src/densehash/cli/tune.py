@@ -65,7 +65,7 @@ def _tune(
         for n, name in ((found.candidates, "candidates"), (found.probes, "probes"))
         if n is not None
     ]
-    if opened.sketch == "signs":
+    if opened.recall is not None:
         say(f"searches now find {found.recall:.3f} of the nearest rows")
     else:
         say(f"searches now take {' and '.join(told) or 'all rows'}: a recall of {found.recall:.3f}")

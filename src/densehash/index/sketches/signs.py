@@ -48,7 +48,6 @@ __all__ = [
     "can_have",
     "check_bits",
     "check_size",
-    "n_bits_for",
 ]
 
 MOST_BITS = 1024
@@ -58,17 +57,6 @@ _SAMPLE = 8_192  # residuals from which the decoder learns; more make no visible
 _WIDE = 128  # rows of more features get more bits
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
-
-
-def n_bits_for(n_features: int) -> int:
-    """How many signs suit rows of so many features.
-
-    Examples
-    --------
-    >>> n_bits_for(100), n_bits_for(960)
-    (160, 256)
-    """
-    return 160 if n_features <= _WIDE else 256
 
 
 class SignQueries(Prepared):
@@ -107,6 +95,9 @@ class Signs(Sketch):
     """
 
     name: ClassVar[str] = "signs"
+    kinds: ClassVar[tuple[str, ...]] = (Flat.name, Grouped.name)
+    most_groups_a_row: ClassVar[int] = 2
+    takes_scales: ClassVar[bool] = True
     distance_type: ClassVar[type[np.generic]] = np.float32
     estimates: ClassVar[bool] = True
     places_rows: ClassVar[bool] = True
@@ -116,6 +107,18 @@ class Signs(Sketch):
         self.model, self.n_copies, self.scaled = model, n_copies, scaled
         # Searchers of the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
+
+    @classmethod
+    def n_bits_for(cls, n_features: int, n_bits: int | None) -> int:
+        """How many signs a row has.
+
+        Examples
+        --------
+        >>> Signs.n_bits_for(100, None), Signs.n_bits_for(960, None), Signs.n_bits_for(960, 64)
+        (160, 256, 64)
+        """
+        usual = 160 if n_features <= _WIDE else 256
+        return usual if n_bits is None else check_bits(n_bits)
 
     @classmethod
     def learn(
@@ -231,8 +234,8 @@ class Signs(Sketch):
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Signs:
         """The sketch from a file."""
-        if not isinstance(kind, (Flat, Grouped)):
-            raise FileError(f"an index of signs is flat or grouped, not {kind.name}")
+        if kind.name not in cls.kinds:
+            raise FileError(f"an index of signs is {' or '.join(cls.kinds)}, not {kind.name}")
         stored, d, n_bits = content["sketch_settings"], content["n_features"], content["n_bits"]
         check_bits(n_bits)
         shift = stored["shift"]
