@@ -448,8 +448,9 @@ class Signs {
       if (positions[k] >= 0 && distances[k] == distances[k - 1]) return nb::none();
       for (size_t i = 0, end; i < n_found; i = end) {
         for (end = i + 1; end < n_found && distances[end] == distances[i];) ++end;
-        std::sort(positions + i, positions + end,
-                  [&](int64_t x, int64_t y) { return ids.is_before(x, y); });
+        // By a heap, which stays within its bounds even if ids in a mapped file change meanwhile.
+        std::partial_sort(positions + i, positions + end, positions + end,
+                          [&](int64_t x, int64_t y) { return ids.is_before(x, y); });
       }
     }
     const Answers first = found.k == k ? found : found.first(n, k);
