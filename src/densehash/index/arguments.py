@@ -130,7 +130,7 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
-    if rerank is None and state.sketch.counts:
+    if rerank is None and not state.sketch.estimates:
         return min(k, state.n_live) if state.n_live else k
     if state.sketch.estimates and candidates is None:
         return 0

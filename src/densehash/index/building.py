@@ -20,9 +20,11 @@ from densehash.index.encoding import as_hashed
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
+from densehash.index.lengths import rows_of_length
 from densehash.index.segment import VECTOR_TYPES
-from densehash.index.sketches import Bits, Codes, Signs, Sketch
+from densehash.index.sketches import Bits, Codes, Products, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
+from densehash.index.sketches.products import Sample
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
 from densehash.index.state import State
 from densehash.parallel import n_threads
@@ -184,11 +186,24 @@ def learnt(
         )
     else:
         _check_one_group(groups_a_row)
-        fit = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=int(verbose))
-        where, reason = kind_for(
-            kind, rows_to_learn(), fit.n_bits_, options=options, random_state=random_state
+        for_products = metric == "ip"
+        sample = Sample.of(rows_to_learn(), random_state) if for_products else None
+        fit = fitted(
+            hasher,
+            hashed if sample is None else rows_of_length(hashed, sample.length),
+            n_bits=n_bits,
+            random_state=random_state,
+            verbose=int(verbose),
         )
-        made = Codes(fit)
+        where, reason = kind_for(
+            kind,
+            rows_to_learn(),
+            fit.n_bits_,
+            options=options,
+            random_state=random_state,
+            for_products=for_products,
+        )
+        made = Codes(fit) if sample is None else Products.learn(fit, sample)
     return State(made, where, metric, id_type, vector_type, reason=reason, payload=payload)
 
 

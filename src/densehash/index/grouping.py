@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from densehash import _native
 from densehash.columns import is_tensor
+from densehash.index.lengths import of_length
 from densehash.kmeans import lloyd, nearest_center, random_centers
 from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows, rows_of
@@ -154,10 +155,12 @@ class Centers:
             scores = _product(self._relative(floats), self.centers)
             scores -= self._half_squares
             return scores
+        if metric == "ip" and self.longest is not None:
+            return self.scores(of_length(queries, self.longest), "l2")
         asked = queries.astype(np.float32)
         if metric == "ip":  # the shift adds the same to all scores of a query
             return _product(asked, self.centers)
-        whole = (self.centers + self.shift).astype(np.float32)
+        whole = (self.centers + self.shift).astype(np.float32)[:, : asked.shape[1]]
         lengths = np.sqrt(np.einsum("ij,ij->i", whole, whole))
         return _product(asked, whole / np.maximum(lengths, np.finfo(np.float32).tiny)[:, None])
 

@@ -9,6 +9,7 @@ from densehash.errors import FileError
 from densehash.index.kinds import Kind
 from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
+from densehash.index.sketches.products import Products
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Sketch
 from densehash.index.sketches.unlearnt import Unlearnt
@@ -16,7 +17,7 @@ from densehash.index.sketches.unlearnt import Unlearnt
 __all__ = ["SKETCHES", "sketch_from"]
 
 SKETCHES: dict[str, type[Sketch]] = {
-    sketch.name: sketch for sketch in (Codes, Signs, Bits, Unlearnt)
+    sketch.name: sketch for sketch in (Codes, Products, Signs, Bits, Unlearnt)
 }
 """Sketches by name."""
 
