@@ -26,7 +26,7 @@ from densehash.index.sketches import Bits, Codes, Products, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.products import Sample
 from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
-from densehash.index.state import State
+from densehash.index.state import Settings, State
 from densehash.parallel import n_threads
 from densehash.rows import Rows, rows_of
 from densehash.rows.devices import current_device
@@ -170,6 +170,7 @@ def learnt(
     rows_to_learn = partial(rows_of, hashed, verbose=verbose, device=current_device())
     options = {"n_groups": n_groups, "n_tables": n_tables}
     made: Sketch
+    settings = Settings()
     if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
         _check_no_hasher(hasher)
         where, made, reason = _signs_for(
@@ -204,7 +205,11 @@ def learnt(
             for_products=for_products,
         )
         made = Codes(fit) if sample is None else Products.learn(fit, sample)
-    return State(made, where, metric, id_type, vector_type, reason=reason, payload=payload)
+        if sample is not None and isinstance(where, Grouped) and len(sample.rows):
+            settings = Settings(probes=where.n_probes_for_products(sample.rows))
+    return State(
+        made, where, metric, id_type, vector_type, reason=reason, settings=settings, payload=payload
+    )
 
 
 def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:

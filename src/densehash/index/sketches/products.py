@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Line", "ProductQueries", "Products", "Sample"]
 
-_SAMPLE = 1024  # rows; a line has two numbers, and these rows make half a million pairs
+_SAMPLE = 512  # rows: a line has two numbers, and these rows make a quarter of a million pairs
 
 
 class Line(NamedTuple):
