@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from densehash import asymmetric, hamming
+from densehash import hamming
 from densehash.bits import pack
 from densehash.checks import check_chance, check_positive
 from densehash.errors import FileError
@@ -167,14 +167,16 @@ class Products(Codes):
         if len(sample.rows) < 2:
             return cls(hasher, sample.length, _USUAL, _USUAL)
         rows = unit(sample.rows)
-        margins = hasher.project(rows * sample.length)
+        margins, cosines = hasher.project(rows * sample.length), rows @ rows.T
         codes = pack(margins >= 0)
-        others = ~np.eye(len(rows), dtype=np.bool_)
-        cosines = (rows @ rows.T)[others]
-        by_bits = hamming.distances(codes, codes) / hasher.n_bits_
-        by_margins = asymmetric.distances(margins, codes) / _whole(margins)
-        lines = (Line.through(shares[others], cosines) for shares in (by_bits, by_margins))
-        return cls(hasher, sample.length, *lines)
+        others = np.array([np.delete(np.arange(len(rows)), row) for row in range(len(rows))])
+        bits = np.take_along_axis(hamming.distances(codes, codes), others, axis=1)
+        by_bits = Line.through(bits / hasher.n_bits_, np.take_along_axis(cosines, others, axis=1))
+        sums, which = rerank_codes(margins, codes, others, None, others.shape[1])
+        by_margins = Line.through(
+            sums / _whole(margins), np.take_along_axis(cosines, which, axis=1)
+        )
+        return cls(hasher, sample.length, by_bits, by_margins)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -305,8 +307,8 @@ class Products(Codes):
     ) -> NDArray[np.bool_]:
         """Whether codes and lengths are equal."""
         same = super().equal(segment, positions, prepared, queries)
-        lengths = _products(prepared).lengths[queries]
-        return same & (segment.columns["lengths"][positions, 0] == lengths)
+        same &= segment.columns["lengths"][positions, 0] == _products(prepared).lengths[queries]
+        return same
 
 
 def _whole(margins: NDArray[np.float32]) -> NDArray[np.float32]:
