@@ -147,7 +147,7 @@ class Products(Codes):
     (2, 1)
     """
 
-    name: ClassVar[str] = "codes and lengths"
+    name: ClassVar[str] = "products"
     distance_type: ClassVar[type[np.generic]] = np.float32
     format_version: ClassVar[int] = 2
 
