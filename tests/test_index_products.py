@@ -214,9 +214,13 @@ def test_tables_are_not_probed_for_products() -> None:
         build("multi").search(Q, K, probes=3)
 
 
-def test_pairs_are_not_looked_for_in_estimates() -> None:
-    with pytest.raises(InputError, match="distances of products are estimates"):
-        build().near_duplicates(3, rerank=None)
+def test_pairs_are_near_codes() -> None:
+    index = build(rows=np.concatenate([X[:200], 3 * X[:9]]), keep_vectors=False)
+    pairs = index.near_duplicates(0)
+    assert {(at, 200 + at) for at in range(9)} <= {tuple(ids) for ids in pairs.ids.tolist()}
+    assert pairs.distances.dtype == np.int32
+    graph = index.neighbors_graph(3, mode="distance")
+    assert (graph.data < 0).all()
 
 
 def content(**changes: Any) -> dict[str, Any]:

@@ -489,7 +489,10 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "signs", "codes", ready-made "bits", or, at first, "vectors"."""
+        """What is kept of a row: "signs", "codes", ready-made "bits", or, at first, "vectors".
+
+        It is "products", a code and a length, if you choose codes and the metric "ip".
+        """
         return self._state.sketch.name
 
     @property
@@ -904,7 +907,7 @@ class Index:
         Parameters
         ----------
         radius : the largest distance of a pair. It is a Hamming distance, and all such pairs are
-            found. With ``rerank="exact"`` it is a distance of vectors, and pairs are looked for
+            found; if the metric is "ip", codes are of directions, so lengths may differ. With ``rerank="exact"`` it is a distance of vectors, and pairs are looked for
             among the candidates of each row.
         rerank : None (default) or "exact"; an index of signs needs "exact"
         candidates, n_threads : as in :meth:`search`
