@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from index_cases import no_fsync, same
+from index_cases import RERANKS, no_fsync, same
 from numpy.typing import NDArray
 
 from densehash import hamming
@@ -151,10 +151,10 @@ def test_added_removed_compacted_and_opened_again(kind: str, tmp_path: Path) -> 
     index.remove(np.arange(1000, 3000))
     for start in range(1000, 3000, 400):
         index.add(X[start : start + 400], ids=np.arange(start, start + 400))
-    answers = [whole.search(Q, K, rerank=how) for how in ("exact", "asymmetric", None)]
+    answers = [whole.search(Q, K, rerank=how) for how in RERANKS]
 
     def check(other: Index) -> None:
-        for how, answer in zip(("exact", "asymmetric", None), answers, strict=True):
+        for how, answer in zip(RERANKS, answers, strict=True):
             assert same(other.search(Q, K, rerank=how), answer), how
 
     check(index)
@@ -266,7 +266,7 @@ def test_lengths_from_a_damaged_file_are_no_reason_to_crash() -> None:
     whole = content()
     whole["segments"][0]["lengths"] = np.full((50, 1), np.nan, np.float32)
     index = Index(state_from(whole))
-    for how in ("exact", "asymmetric", None):
+    for how in RERANKS:
         assert index.search(Q, 50, rerank=how).ids.shape == (len(Q), 50)
 
 

@@ -907,8 +907,9 @@ class Index:
         Parameters
         ----------
         radius : the largest distance of a pair. It is a Hamming distance, and all such pairs are
-            found; if the metric is "ip", codes are of directions, so lengths may differ. With ``rerank="exact"`` it is a distance of vectors, and pairs are looked for
-            among the candidates of each row.
+            found; if the metric is "ip", codes show directions, so lengths may differ. With
+            ``rerank="exact"`` it is a distance of vectors, and pairs are looked for among the
+            candidates of each row.
         rerank : None (default) or "exact"; an index of signs needs "exact"
         candidates, n_threads : as in :meth:`search`
         verbose : 1 shows a progress bar for long work, default 0
