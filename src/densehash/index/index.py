@@ -148,8 +148,9 @@ class Index:
             strings, with nulls. Needs the extra ``payload``.
         sketch : what the index keeps of a row. With "signs" and a decoder, a search estimates
             distances and compares only few vectors. "codes" of a hasher are compared by Hamming
-            distance; if the metric is "ip", by products that are estimated from it. Signs work with the kinds "flat" and "grouped". "auto" (default) is "signs",
-            unless you give a hasher, the kind "multi", or an ``n_bits`` that only codes can have.
+            distance; if the metric is "ip", by products that are estimated from it. Signs work with
+            the kinds "flat" and "grouped". "auto" (default) is "signs", unless you give a hasher,
+            the kind "multi", or an ``n_bits`` that only codes can have.
         hasher : with codes, the name of a method ("dsh", "itq", ...), a fitted Hasher, or one that
             is not fitted: a copy of it then learns from X. "auto" (default) is ITQ; if there are
             more bits than features, ITQ with a random rotation.
@@ -159,8 +160,8 @@ class Index:
         kind : where rows lie: "flat", "grouped", "multi", or "auto" (default), which chooses by the
             number of rows; ``index.reason`` says which kind it chose, and why
         metric : by which distance searches rank rows: "l2" (default), "cosine" or "ip" (the inner
-            product). With "cosine", rows are scaled to length one before they are hashed. With "ip",
-            rows may have any length: with codes, the index also keeps the length of each row.
+            product). With "cosine", rows are scaled to length one before they are hashed. With
+            "ip", rows may have any length: with codes, the index also keeps the length of each row.
         keep_vectors : True (default) keeps vectors for exact re-ranking, in their own type if that
             is float32, float16, uint8 or int8, and otherwise in float32. The name of one of these
             types keeps them in that type. "int8" keeps whole numbers from -128 to 127; with signs
@@ -783,8 +784,8 @@ class Index:
             default: all that may be among the nearest.
         rerank : how candidates are re-ranked. "exact": by the kept vectors. "asymmetric": by codes
             and the margins of the query. None: not at all; distances are Hamming distances, or
-            estimates with signs, and with codes if the metric of the index is "ip". "auto" (default): "exact" if vectors are kept, otherwise the best way
-            there is.
+            estimates with signs, and with codes if the metric of the index is "ip". "auto"
+            (default): "exact" if vectors are kept, otherwise the best way there is.
         metric : "l2", "cosine" or "ip"; default: the metric of the index. With another metric, a
             search compares every row by its kept vector and finds all neighbours. With codes, you
             may give ``candidates`` or ``probes``, too: candidates are then the nearest rows by the
