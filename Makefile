@@ -235,13 +235,14 @@ $(VENV)/.installed: $(VENV)/.made $(SOURCES)
 
 # .installed-test, .installed-bench: the package with one extra. pip would compile with all cores
 # and then unpack the rest with one; here both go on at the same time. At first the package is
-# installed without native code, for what it needs; the wheel with it takes its place.
+# installed without native code, for what it needs; the wheel with it takes its place. BESIDE= names
+# other packages to install at the same time.
 $(VENV)/.installed-%: $(VENV)/.made $(SOURCES)
 	@rm -rf build/editable-$*; mkdir -p build
 	PATH="$(abspath $(@D)/bin):$$PATH" $(@D)/bin/python -c \
 	  'from scikit_build_core.build import build_editable; build_editable("build/editable-$*")' \
 	  >build/native.txt 2>&1 & native=$$!; \
-	$(INSTALL) ".[$*]" \
+	$(INSTALL) ".[$*]" $(BESIDE) \
 	  --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3; others=$$?; \
 	wait $$native || { cat build/native.txt; exit 1; }; exit $$others
 	$(PIP_INSTALL) --no-deps --force-reinstall build/editable-$*/*.whl

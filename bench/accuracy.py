@@ -1,18 +1,19 @@
-"""How accurate every hasher is, by the paper's protocol, beside the code of the paper's authors.
+"""Measures how accurate every hasher is by the paper's protocol, against the authors' code.
 
     python bench/accuracy.py [--sets sift,gist] [--methods DSH,ITQ] [--bits 32,64] [--seeds 3]
                              [--quick] [--records FILE.jsonl] [--markdown] [--json FILE]
 
-The first 1,000 rows of a set are queries, the rest is the database (of SIFT: rows 1,000 to
+The first 1,000 rows of a set are queries, the rest is the database (for SIFT, rows 1,000 to
 99,999). A hasher learns from the database, and the database is ranked by Hamming distance. The
-nearest 2% are true: mean average precision, tie-aware, then the mean over seeds.
+nearest 2% are the true neighbours. The figure is the tie-aware mean average precision, then the
+mean over seeds.
 
-Required: no mean more than 0.02 below that of the authors' code (authors.py); and what the table
-of contests says, on every set. If something is not met, the exit code is 1.
+Required: no mean is more than 0.02 below that of the authors' code (authors.py), and every line of
+the table of contests holds on every set. Otherwise the exit code is 1.
 
-With --records, every run is appended to that file as one line of JSON, and what is there already
-is not run again: a run that was cut goes on where it stopped. Records are keyed by the version of
-densehash: between versions, start a new file after a change of a hasher.
+With --records, every run is appended to that file as one line of JSON, and runs that are in the
+file are not repeated: an interrupted run continues where it stopped. Records have the version of
+densehash as a key: if a hasher changes between versions, start a new file.
 
 The sets are sift.npy, gist.npy, glove.npy and fashion.npy, real arrays of shape (n, d), in the
 folder named by DENSEHASH_DATA, or in ../shared/data beside the checkout.
@@ -47,7 +48,7 @@ from densehash.paper.runner import complete
 from densehash.paper.runs import Run
 
 SETS: dict[str, int | None] = {"sift": 100_000, "gist": None, "glove": None, "fashion": None}
-"""How many rows of each are used, queries and all."""
+"""How many rows of each set are used, including queries; None: all."""
 N_QUERIES = 1000
 QUICK_ROWS = 11_000
 
@@ -60,7 +61,7 @@ say = partial(notes.print, markup=False, soft_wrap=True)
 
 @dataclass(frozen=True)
 class Contest:
-    """One method's mean must exceed `factor` times that of another."""
+    """The mean of one method must exceed `factor` times that of another."""
 
     winner: str
     loser: str
@@ -97,7 +98,7 @@ def problem_of(name: str, most_rows: int | None) -> Problem:
 
 @dataclass(frozen=True)
 class Case:
-    """One method on one set at one length; seeds apart."""
+    """One method on one set at one code length; with any seed."""
 
     set: str
     most_rows: int | None
@@ -118,7 +119,7 @@ def planned(asked: argparse.Namespace) -> list[Case]:
 
 
 def measure_all(cases: list[Case], n_seeds: int, records: Records) -> None:
-    """Seeds go last, so that a cut run has seen every method."""
+    """Run all cases with one seed before the next, so that an interrupted run has seen them all."""
     for seed in range(n_seeds):
         for problem in dict.fromkeys((case.set, case.most_rows) for case in cases):
             runs = [
@@ -137,7 +138,7 @@ def refused(cases: list[Case], records: Records) -> Iterator[tuple[Case, str]]:
 
 
 def is_required(case: Case) -> bool:
-    """Whether there is a verdict on it; PCAH, for one, may have more bits than a set features."""
+    """Whether a requirement needs it; others may fail, as PCAH with more bits than features."""
     run = case.run
     in_contest = any(
         run.method in (contest.winner, contest.loser) and run.n_bits in contest.bits
@@ -147,7 +148,7 @@ def is_required(case: Case) -> bool:
 
 
 def authors_value(case: Case) -> Value | None:
-    if case.most_rows != SETS[case.set]:  # theirs are of whole sets
+    if case.most_rows != SETS[case.set]:  # the authors' figures are for whole sets
         return None
     return AUTHORS.get(case.set, {}).get(case.run.method, {}).get(case.run.n_bits)
 
@@ -157,7 +158,7 @@ def authors_value(case: Case) -> Value | None:
 
 @dataclass(frozen=True)
 class Result:
-    """A method on a set at one length: the mean of its seeds, and what is asked of it."""
+    """A method on a set at one code length: the mean of its seeds, and what is required."""
 
     set: str
     method: str
@@ -173,7 +174,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A contest on a set at one length: the winner's mean divided by the loser's."""
+    """A contest on a set at one code length: the winner's mean divided by the loser's."""
 
     set: str
     contest: Contest
@@ -221,7 +222,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of text, before it is known how it will be shown."""
+    """A table of text, which can be shown in several ways."""
 
     title: str
     heads: list[str]
@@ -335,7 +336,7 @@ def options() -> argparse.Namespace:
 
 
 def some_of(known: Iterable[str | int], text: str) -> list[str | int]:
-    """Names with commas between, each of a known thing, in the order in which those are known."""
+    """Known names from a list with commas, in the order of ``known``."""
     named = [name.strip() for name in text.split(",")]
     of_known = {str(thing): thing for thing in known}
     for name in named:

@@ -1,6 +1,7 @@
-"""What adding rows costs: segments, and bytes written for each byte added, by order of sizes.
+"""Measures what adding rows costs: segments, and bytes written for each byte added.
 
-Then what it costs to compare the rows that a merge copies with their checksums.
+The sizes of what is added come in several orders. Then it measures what it costs to compare the
+rows that a merge copies with their checksums.
 
 python bench/adding.py
 """
@@ -20,7 +21,7 @@ N_ADDS, MEAN, D = 300, 200, 16
 
 
 def measure(sizes: list[int]) -> tuple[int, int, float]:
-    """The most segments there were, those in the end, and bytes written for each byte added."""
+    """The largest and the last number of segments, and bytes written for each byte added."""
     rng = np.random.default_rng(0)
     with TemporaryDirectory() as folder:
         index = Index.build(
@@ -38,7 +39,7 @@ def measure(sizes: list[int]) -> tuple[int, int, float]:
 
 
 def check_and_merge() -> tuple[float, float, float]:
-    """Seconds of CPU to compare 300,000 rows with their checksums, and to merge them; megabytes."""
+    """CPU seconds to compare 300,000 rows with their checksums and to merge them, and megabytes."""
     rng = np.random.default_rng(0)
     spent = []
     with TemporaryDirectory() as folder:

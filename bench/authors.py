@@ -1,9 +1,9 @@
-"""Mean average precision that the code of the paper's authors reached on our SIFT and GIST.
+"""Mean average precision of the authors' code on our SIFT and GIST.
 
-Their own MATLAB code, run under GNU Octave: 1,000 queries, the nearest 2% of the database are
-true, tie-aware; the mean of 3 seeds (DSH on SIFT at 16, 48 and 96 bits: of 10) and the standard
-deviation, which methods without chance have not. ITQ is not in the paper. The figures for GIST
-are from unrounded floats; its 8-bit form moves them by a few thousandths at most.
+It is their MATLAB code, run with GNU Octave: 1,000 queries, the nearest 2% of the database are
+true, tie-aware. Each figure is the mean of 3 seeds (10 for DSH on SIFT at 16, 48 and 96 bits) and
+the standard deviation, except for methods without randomness. ITQ is not in the paper. The figures
+for GIST are from unrounded floats; its 8-bit form changes them by a few thousandths at most.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Value:
-    """A mean over seeds and, where there is chance, its standard deviation."""
+    """A mean over seeds and, if the method uses randomness, the standard deviation."""
 
     mean: float
     sd: float | None = None

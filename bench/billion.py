@@ -1,12 +1,12 @@
-"""What a billion rows would take: a small simulation from rates that one worker was measured at.
+"""Estimates what a billion rows would take, by a small simulation from the rates of one worker.
 
     python bench/billion.py [--rows N] [--features D] [--bits B] [--workers W,W,..] [--markdown]
 
-Chunks are tasks, and each worker has a run of neighbouring ones; whoever is done takes over what
-others have not begun. The scheduler hands out one task after the other; a worker reads a chunk,
-computes, and keeps the answer; answers are combined in a binary tree, and where the two lie on
-different workers one of them travels. Workers die now and then: what they held is computed again.
-All rates can be set; --help says the defaults, and `make bench-scale` measures them.
+Chunks are tasks, and each worker has a run of neighbouring ones; a worker that is done takes over
+tasks that others have not begun. The scheduler hands out one task after the other. A worker reads a
+chunk, computes, and keeps the answer. Answers are combined in a binary tree; if two are on
+different workers, one of them is sent. Workers die now and then: what they held is computed again.
+All rates can be set; --help shows the defaults, and `make bench-scale` measures them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class World:
-    """Rates. Rows a second are of one worker with one thread: `make bench-scale` measures them."""
+    """Rates. Rows a second are for one worker with one thread: `make bench-scale` measures them."""
 
     rows: float
     features: int
@@ -40,11 +40,11 @@ class World:
     disk: float  # bytes a second of shared storage, for each worker
     network: float  # bytes a second of a worker
     scheduler: float  # seconds of the scheduler for each task
-    deaths: float  # of a worker, an hour
+    deaths: float  # per worker and hour
 
     @property
     def chunk_rows(self) -> int:
-        """A power of two, as `open_dask` cuts them."""
+        """The rows of a chunk: a power of two, as in `open_dask`."""
         fitting = max(CHUNK_BYTES // (self.features * self.bytes_a_number), 8192)
         return 1 << (fitting.bit_length() - 1)
 
@@ -54,7 +54,7 @@ class World:
 
     @property
     def groups(self) -> int:
-        """Of DSH: 1.5 times the bits."""
+        """Groups of DSH: 1.5 times the bits."""
         return round(1.5 * self.bits)
 
     @property
@@ -65,7 +65,7 @@ class World:
 
 @dataclass
 class Pass:
-    """What a pass took: seconds, bytes that the busiest worker received, tasks that ran again."""
+    """What a pass took: seconds, bytes that the busiest worker received, and repeated tasks."""
 
     seconds: float
     received: float
@@ -82,21 +82,21 @@ def simulate(world: World, rate: float, answer_bytes: int, *, combine: bool, see
     limits = [worker * world.n_chunks // world.workers for worker in range(world.workers + 1)]
     runs = [deque(range(*pair)) for pair in pairwise(limits)]
     held: list[list[int]] = [[] for _ in runs]
-    ready: dict[int, tuple[float, int]] = {}  # chunk: when, and where
+    ready: dict[int, tuple[float, int]] = {}  # by chunk: when it is ready, and on which worker
     scheduler, again = 0.0, 0
     while len(ready) < world.n_chunks:
         now, worker = heapq.heappop(free)
         if runs[worker]:
             chunk = runs[worker].popleft()
-        else:  # what others have not begun is taken over, the farthest first
+        else:  # takes over what others have not begun, the farthest first
             longest = max(runs, key=len)
             if not longest:
                 break
             chunk = longest.pop()
-        begin = scheduler = max(scheduler, now) + world.scheduler  # it hands out one at a time
-        took = (read + work) * rng.uniform(0.95, 1.15)  # machines are never alike
+        begin = scheduler = max(scheduler, now) + world.scheduler  # hands out one at a time
+        took = (read + work) * rng.uniform(0.95, 1.15)  # machines are never equally fast
         if rng.random() < took / 3600 * world.deaths:
-            # A new worker comes after half a minute; what only this one held is lost.
+            # A new worker starts after half a minute; what only the old one held is lost.
             lost = [chunk, *held[worker]]
             runs[worker].extendleft(reversed(lost))
             for number in held[worker]:
@@ -133,7 +133,7 @@ def table_of(world: World, workers: list[int], *, markdown: bool) -> None:
     for n in workers:
         here = World(**{**vars(world), "workers": n})
         one = simulate(here, here.pass_rate, here.answer_bytes, combine=True)
-        # DSH: three passes of k-means, and samples, which cost about another one.
+        # DSH: three passes of k-means, and samples, which cost about one more pass.
         codes = simulate(here, here.encode_rate, 0, combine=False)
         index = simulate(here, here.index_rate, 0, combine=False)
         cells = (one.seconds, 4 * one.seconds, codes.seconds, index.seconds)

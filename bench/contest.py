@@ -1,4 +1,4 @@
-"""Contests: several ways to do one piece of work, timed in turns, and the table of the results."""
+"""Contests: times several ways to do the same work, in turns, and makes a table of the results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Found = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to do a row's work, or a part of it: times are compared by the item."""
+    """One way to do the work of a row, or a part of it: times are compared per item."""
 
     name: str
-    work: Callable[[], Found | None]  # returns what it found, to be compared, or None
+    work: Callable[[], Found | None]  # returns what it found, for comparison, or None
     items: int  # pairs of a code and a query, or rows, in that work
 
 
@@ -40,7 +40,7 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: our own way first, then the peers."""
+    """One line of the table: densehash first, then the peers."""
 
     work: str
     n_bits: int
@@ -48,35 +48,35 @@ class Row:
     contestants: list[Contestant]
     required: tuple[Requirement, ...] = ()
     n_calls: int = 1
-    """How many calls the work is, so that the time of one can be told."""
+    """How many calls the work takes, from which the time of one call follows."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a row gave."""
+    """The result of a row."""
 
     row: Row
     ms: float
-    """Of our own way, for one call."""
+    """Milliseconds of densehash, for one call."""
     ns_per_item: dict[str, float]
-    """Of every contestant, by name, our own first."""
+    """Nanoseconds of every contestant, by name, densehash first."""
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times as long each peer took for an item."""
+        """How many times as long as densehash each peer took for an item."""
         ours, *peers = self.ns_per_item
         return {peer: self.ns_per_item[peer] / self.ns_per_item[ours] for peer in peers}
 
     @property
     def met(self) -> bool | None:
-        """Whether every requirement is met; None where a peer that could tell is missing."""
+        """Whether every requirement is met; None if a peer for it is missing."""
         needs, ratios = self.row.required, self.ratios
         if any(need.peer in ratios and ratios[need.peer] < need.least for need in needs):
             return False
         return True if needs and all(need.peer in ratios for need in needs) else None
 
     def record(self) -> dict[str, object]:
-        """The result as plain data, with everything that it depends on."""
+        """The result as plain data, with everything on which it depends."""
         row = self.row
         return {
             "work": row.work,
@@ -118,7 +118,7 @@ def measure(
 
 
 def check_found(row: Row, found: dict[str, Found | None]) -> None:
-    """Stop if a peer found something else, as far as it was asked: a contest of equals only."""
+    """Refuse a contest in which a peer found something else, as far as it searched."""
     ours = found[row.contestants[0].name]
     for name, theirs in found.items():
         if ours is not None and theirs is not None:
@@ -127,7 +127,7 @@ def check_found(row: Row, found: dict[str, Found | None]) -> None:
                 raise SystemExit(f"{row.work}, {row.n_bits} bits: {name} found other distances")
 
 
-# Tables. Peers of their own column are shown as "times as fast"; others by name.
+# Tables. Peers with their own column are shown as "times as fast"; others by name.
 
 COLUMNS = ("work", "bits", "threads", "ms/call")
 VERDICTS = {True: "yes", False: "NO", None: ""}
@@ -190,6 +190,6 @@ def as_markdown(
 
 
 def needed_width(table: Table) -> int:
-    """What a console needs so that no column is cut, even where it is no terminal."""
+    """The width that a console needs so that no column is cut, even if it is not a terminal."""
     wide = Console(width=1000)
     return max(Console().width, Measurement.get(wide, wide.options, table).maximum)

@@ -19,7 +19,7 @@ def data_folder() -> Path | None:
 
 
 def noisy_blocks(vectors: npt.NDArray[np.uint8], n: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """n rows in blocks: first those there are, then the same again with noise, sd 4, as needed."""
+    """n rows in blocks: first the vectors, then the same again with noise, sd 4, as needed."""
     rng = np.random.default_rng(2)
     for start in range(0, n, len(vectors)):
         part = vectors[: n - start]
@@ -30,12 +30,12 @@ def noisy_blocks(vectors: npt.NDArray[np.uint8], n: int) -> Iterator[npt.NDArray
 
 
 def noisy_rows(vectors: npt.NDArray[np.uint8], n: int) -> npt.NDArray[np.uint8]:
-    """The first n rows; where there are fewer, they are repeated with noise, sd 4."""
+    """The first n rows; if there are fewer, they are repeated with noise, sd 4."""
     return np.concatenate(list(noisy_blocks(vectors, n)))
 
 
 def noisy_file(path: Path, n: int) -> Path:
-    """A .npy file of n SIFT rows, uint8 (n, 128), repeated with noise; made where it is missing."""
+    """A .npy file of n SIFT rows, uint8 (n, 128), repeated with noise; made if it is missing."""
     folder = data_folder()
     if path.exists():
         return path

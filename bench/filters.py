@@ -1,23 +1,23 @@
-"""What filters and inner products cost and find, beside searches without, and an exact scan.
+"""Measures what filters and inner products cost and find, against plain searches and exact scans.
 
     python bench/filters.py [--data DIR] [--set NAME] [--rows N] [--queries N] [--threads N]
                             [--turns N] [--no-products] [--busy] [--markdown] [--json FILE]
 
 An index of SIFT rows, or those of another set (float32, default settings), is searched with filters
 that leave a half, a tenth, a hundredth and a thousandth of the rows, drawn at random; with 100 ids
-as a list, a set and a mask; by a column of 20 values, in words and as an Expression of pyarrow, the
-first time and the next. All queries go in one call, and then one a call, each with the filter of
-the call before. All take turns, and the least time of each counts. Recall is the share of the 10
-nearest of the matching rows that were found.
+as a list, a set and a mask; and by a column of 20 values, in words and as an Expression of pyarrow,
+the first time and the next. All queries are in one call, and then one per call with the same
+filter. All take turns, and the least time of each counts. Recall is the share of the 10 nearest
+matching rows that were found.
 
-An exact scan has the matching rows ready, one below the other, and as many threads. Of all queries
-it is numpy's product with the rows, whose squares are ready, too, and argpartition. Of one query it
-is what users write, ((rows - query) ** 2).sum(1) and argpartition, or densehash.truth.nearest,
-whichever takes less time; the product for one query is shown beside it.
+An exact scan has the matching rows in one array, and as many threads. For all queries it is numpy's
+product with the rows, whose squares are ready, too, and argpartition. For one query it is what
+users write, ((rows - query) ** 2).sum(1) and argpartition, or densehash.truth.nearest, whichever is
+faster; the product for one query is shown beside it.
 
-GloVe vectors are searched by inner product: of length one; of lengths between 0.2 and 5, drawn
-evenly; and with tails that are heavy, where few long rows are near to most queries. They are kept
-as signs, and as codes, flat and in groups.
+GloVe vectors are searched by inner product: with length one; with uniform random lengths between
+0.2 and 5; and with heavy tails, so that few long rows are near to most queries. They are kept as
+signs, and as codes, flat and in groups.
 
 The vectors are sift.npy (or those of another set, see bench/index_sets.py) and glove-large.npy in
 the folder that --data or DENSEHASH_DATA names, or in ../shared/data.
@@ -45,7 +45,8 @@ from densehash.truth import nearest
 K = 10
 SHARES = (0.5, 0.1, 0.01, 0.001)
 LEAST_SHARE, MOST_TIMES, MOST_SCANS = 0.1, 2.0, 1.5
-"""From this share on at most so many times the search without; below, so many exact scans."""
+"""From this share of rows on, a filter may take this many times a plain search; below it, this many
+times an exact scan."""
 N_LISTED, N_VALUES = 100, 20
 N_PRODUCTS, LENGTHS = 60_000, (0.2, 5.0)
 PRODUCT_SKETCHES: dict[str, dict[str, Any]] = {
@@ -60,9 +61,9 @@ Calls = dict[str, Callable[[], object]]
 
 
 class Scan:
-    """All rows that match, compared exactly.
+    """Compares all matching rows exactly.
 
-    Rows that are compared by cosine have length one, so that squared distances have their order.
+    For cosine, rows have length one, so that squared distances have the same order.
     """
 
     def __init__(self, X: Rows, mask: npt.NDArray[np.bool_]) -> None:
@@ -74,7 +75,7 @@ class Scan:
     def __call__(self, Q: Rows) -> Rows:
         k = self._k
         found = np.empty((len(Q), k), np.int64)
-        step = max(2**22 // len(self._rows), 1)  # so that products stay in the cache, about
+        step = max(2**22 // len(self._rows), 1)  # so that products roughly stay in the cache
         for start in range(0, len(Q), step):
             distances = self._squares - 2 * (Q[start : start + step] @ self._rows.T)
             near = np.argpartition(distances, k - 1, axis=1)[:, :k]
@@ -98,7 +99,7 @@ class Scan:
 
 
 def least_times(calls: Calls, turns: int, clock: Callable[[], float]) -> dict[str, float]:
-    """The least time of each, which take turns."""
+    """The least time of each call; they take turns."""
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(turns):
         for name, call in calls.items():
@@ -129,13 +130,13 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
             search(chosen, row[np.newaxis])
 
     def measured(name: str, mask: npt.NDArray[np.bool_], forms: dict[str, Any]) -> Iterable[Record]:
-        """Of some forms of one filter, beside no filter and a scan."""
+        """Records of some forms of one filter, with those of no filter and a scan."""
         scan = Scan(X, mask)
         batch: Calls = {form: partial(search, chosen) for form, chosen in forms.items()}
         batch |= {"none": partial(search, None), "scan": partial(scan, Q)}
         alone: Calls = {form: partial(one_by_one, chosen) for form, chosen in forms.items()}
         alone["none"] = partial(one_by_one, None)
-        if mask.sum() < LEAST_SHARE * len(X):  # of more, nobody asks, and it takes long
+        if mask.sum() < LEAST_SHARE * len(X):  # for more rows it takes long, and is of no interest
             for scanned in (scan.plain, scan.own, scan.product):
                 alone[scanned.__name__] = partial(_each, scanned, one)
         in_batch = least_times(batch, asked.turns, clock)
@@ -189,12 +190,12 @@ def _of_columns(
     measured: Callable[..., Iterable[Record]],
     clock: Callable[[], float],
 ) -> Iterable[Record]:
-    """Filters by columns: each is new the first time, and kept for the next."""
+    """Filters by columns: each is new the first time, and cached for the next."""
     import pyarrow.compute as pc
 
     first: dict[str, float] = {}
     mask = values == 7
-    index.search(Q[:1], K, filter="number < 0")  # the payload is read once, whatever is asked
+    index.search(Q[:1], K, filter="number < 0")  # reads the payload, which happens once
     forms = {
         "string, in words": "value = 'value 7'",
         "number, as a dict": {"number": 7},
@@ -245,7 +246,7 @@ def products(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[
 
 
 def verdict(record: Record, without: float) -> str:
-    """What the figures ask for: recall of no filter, and a time that the share says."""
+    """Whether the figures are good: recall as without a filter, and a time that fits the share."""
     if record["filter"] == "none":
         return ""
     wrong = [f"recall below {without:.3f}"] * (record["recall"] < without)

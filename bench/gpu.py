@@ -1,10 +1,10 @@
-"""How long work on a GPU takes, against what it is to take at most on an NVIDIA H200.
+"""Measures how long work on a GPU takes, against limits for an NVIDIA H200.
 
     python bench/gpu.py [--only WORD] [--json FILE]
 
 Data is random, and on the device before the clock starts. A figure is the median of several times,
-after some that do not count: kernels are compiled in the first. CUDA events measure milliseconds,
-the clock measures seconds. On another GPU the limits are only for comparison.
+after some that do not count, because kernels are compiled then. CUDA events measure milliseconds,
+the clock measures seconds. On another GPU, the limits are only for comparison.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def truth() -> float:
 
 
 def rows_in_groups() -> Any:
-    """Rows like embeddings: near a space of 24 dimensions."""
+    """Rows like embeddings: near a subspace of 24 dimensions."""
     directions = torch.randn(24, 128, device=DEVICE, generator=chance())
     X = torch.randn(1_000_000, 24, device=DEVICE, generator=chance()) @ directions
     return X.add_(torch.randn(X.shape, device=DEVICE, generator=chance()), alpha=0.3)

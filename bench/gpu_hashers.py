@@ -15,7 +15,7 @@ DEVICE = "cuda"
 
 
 def rows(n: int, d: int) -> Any:
-    """Rows like embeddings: near a space of 48 dimensions, with noise."""
+    """Rows like embeddings: near a subspace of 48 dimensions, with noise."""
     chance = torch.Generator(DEVICE).manual_seed(0)
     directions = torch.randn(48, d, device=DEVICE, generator=chance)
     X = torch.randn(n, 48, device=DEVICE, generator=chance) @ directions
@@ -39,7 +39,7 @@ def refined() -> float:
 
 
 def copy_rate() -> float:
-    """Bytes a second from memory that the device reads by itself: the fastest a copy can be."""
+    """Bytes a second from pinned memory: the fastest possible copy."""
     pinned = torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True)
     there = torch.empty_like(pinned, device=DEVICE)
     taken = milliseconds(lambda: there.copy_(pinned, non_blocking=True))
@@ -57,7 +57,7 @@ def streamed_fit() -> float:
 
 
 def streamed_passes() -> float:
-    """Rows of which none are kept, as if the device were full: each is copied in each pass."""
+    """Rows that are not kept, as if the device were full: all are copied in each pass."""
     from densehash.rows import devices
 
     X = rows(1_000_000, 960).cpu().numpy()

@@ -1,9 +1,10 @@
-"""What an index and a Refined hasher find that were built on a GPU, and on the CPU, of real rows.
+"""Compares what an index and a Refined hasher find if they learn on a GPU and on the CPU.
 
     python bench/gpu_recall.py FILE [--metric l2] [--queries 1000] [--seeds 3] [--refined]
 
-FILE is an .npy, or an .npz with one array: the last rows are queries. Each index is built at
-default settings, from a tensor and from an array; each Refined(DSH(64)) learns from the same.
+FILE is an .npy, or an .npz with one array, of real rows: the last rows are queries. Each index is
+built with default settings, from a tensor and from an array; each Refined(DSH(64)) learns from the
+same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What benchmarks on a GPU share: a case with its limit, and two ways to measure."""
+"""Shared by benchmarks on a GPU: a case with its limit, and two ways to measure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-_TIMES = 7  # of which the median counts
+_TIMES = 7  # the median of this many counts
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something that is to take at most so long, or to reach at least a share.
+    """Work that must take at most some time, or reach at least some share.
 
     Attributes
     ----------
     name : what is done, with sizes
-    limit : in the unit
-    unit : "ms" or "s", of which less is better; or "%", of which more is
+    limit : the limit, in the unit
+    unit : "ms" or "s", where less is better, or "%", where more is better
     measure : makes its data, warms up, and returns the median, in the unit
     """
 
@@ -36,7 +36,7 @@ class Case:
 
 
 def milliseconds(work: Callable[[], Any]) -> float:
-    """The median time of some work by events of CUDA, after two times that do not count."""
+    """The median time of some work by CUDA events, after two times that do not count."""
     work()
     work()
     times = []

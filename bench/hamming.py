@@ -1,11 +1,11 @@
-"""How fast the Hamming search is, against named peers; each row is measured in one run.
+"""Measures how fast the Hamming search is, against named peers; each row in one run.
 
     python bench/hamming.py [--quick] [--busy] [--markdown] [--json FILE]
 
-A million codes, k = 100 unless the row says otherwise. The contestants of a row take turns and
-the best time of each counts. What every peer found is compared with ours. A number under a
-peer's name says how many times as long as densehash it took for a pair of a code and a query;
-"limit" is a bare loop that only xors, counts bits and adds (limit.cpp), which may be beaten.
+There are a million codes, and k = 100 unless the row says otherwise. The contestants of a row take
+turns, and the best time of each counts. The results of every peer are compared with ours. A number
+under a peer's name says how many times as long as densehash it took for a pair of a code and a
+query; "limit" is a bare loop that only xors, counts bits and adds (limit.cpp), which may be beaten.
 On a machine that has other work, --busy measures processor time, and random codes on one thread
 only.
 
@@ -57,7 +57,7 @@ notes = Console(stderr=True, highlight=False)
 
 @cache
 def note(line: str) -> None:
-    """Say something on the side, once."""
+    """Print a note on stderr, once."""
     notes.print(line)
 
 
@@ -67,7 +67,7 @@ def note(line: str) -> None:
 def contestants(
     peers: Iterable[Peer], calls: list[Codes], codes: Codes, *, k: int = K, n_threads: int = 1
 ) -> list[Contestant]:
-    """Those peers that can take part, each to be asked these queries, one array a call."""
+    """The peers that can take part, each with these queries, one array per call."""
     return list(entered(peers, calls, codes, k, n_threads))
 
 
@@ -88,7 +88,7 @@ def entered(
 
 
 def some_of(calls: list[Codes], one_in: int) -> list[Codes]:
-    """One query in so many: of the one call, or in the first of several calls."""
+    """One in `one_in` queries: of the only call, or in the first of several calls."""
     if len(calls) > 1:
         return calls[: -(-len(calls) // one_in)]
     return [calls[0][: -(-len(calls[0]) // one_in)]]
@@ -166,7 +166,7 @@ def histogram_rows(n: int) -> Iterator[Row]:
 
 
 def rows_of_worst_order(n: int, n_bits: int, k: int) -> Iterator[Row]:
-    """Codes that come ever nearer to the queries, against the same codes shuffled."""
+    """Codes that come nearer and nearer to the queries, against the same codes shuffled."""
     rng = np.random.default_rng(k)
     centre = random_codes(rng, 1, n_bits)
     codes = random_codes(rng, n, n_bits)

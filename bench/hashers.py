@@ -1,12 +1,12 @@
-"""How fast hashers learn and hash, in how much memory, against named peers; in one run.
+"""Measures how fast hashers learn and hash, and their memory, against named peers; in one run.
 
     python bench/hashers.py [--quick] [--markdown] [--json FILE]
 
-A million SIFT rows of 128 numbers and 200,000 GIST rows of 960, float32; where a file has fewer
-rows, they are repeated with noise. Without the files, rows are drawn from 200 Gaussians, and the
-title says so. Contestants of a row take turns on one thread, and the best time of each counts.
-"products" are the bare matrix products that the work cannot do without. Below: peak memory above
-the input, each measured in a process of its own; how the time grows with the rows; and Refined.
+A million SIFT rows of 128 numbers and 200,000 GIST rows of 960, float32; if a file has fewer rows,
+they are repeated with noise. Without the files, rows are drawn from 200 Gaussians, and the title
+says so. The contestants of a row take turns on one thread, and the best time of each counts.
+"products" are only the matrix products that the work needs at least. Below are peak memory beyond
+the input, each measured in a separate process; how the time grows with the rows; and Refined.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from densehash import DSH, Refined
 Floats = npt.NDArray[np.float32]
 
 N_BITS = 64
-N_GROUPS = 96  # 1.5 a bit
+N_GROUPS = 96  # 1.5 per bit
 N_PASSES = 3
 BLOCK = 8192  # rows of a matrix product: as fast as any, and faster than all rows at once
 
@@ -59,7 +59,7 @@ notes = Console(stderr=True, highlight=False)
 
 @dataclass(frozen=True)
 class Fact:
-    """Something measured once, and what it must be."""
+    """A figure that is measured once, and what it must be."""
 
     what: str
     measured: str
@@ -108,7 +108,7 @@ def faiss_kmeans(vectors: Floats, first: Floats) -> Contestant:
 
     def train() -> None:
         faiss.omp_set_num_threads(1)
-        # Without the second number faiss would only look at 256 rows a group.
+        # Without the last argument, faiss would use only 256 rows per group.
         faiss.Kmeans(d, N_GROUPS, niter=N_PASSES, max_points_per_centroid=n).train(
             vectors, init_centroids=first
         )
@@ -134,7 +134,7 @@ def row_of_transform(vectors: Floats) -> Row:
 
 
 def products(vectors: Floats, centers: Floats, n_passes: int) -> None:
-    """What k-means cannot do without: every row times every centre, in each pass."""
+    """The least work of k-means: every row times every centre, in each pass."""
     room = np.empty((BLOCK, len(centers)), dtype=np.float32)
     for _ in range(n_passes):
         for start in range(0, len(vectors), BLOCK):
@@ -143,7 +143,7 @@ def products(vectors: Floats, centers: Floats, n_passes: int) -> None:
 
 
 def nothing_of(work: Callable[[], object]) -> Callable[[], None]:
-    """The work, with nothing to compare."""
+    """The work, without results to compare."""
 
     def run() -> None:
         work()
@@ -203,7 +203,7 @@ def memory(n: int, n_mapped: int) -> Iterator[Fact]:
 
 
 def measure_memory(what: str, kind: str, n: int) -> None:
-    """In a process of its own: how much memory a fit and a transform take, beyond their input."""
+    """In a separate process: how much memory a fit and a transform take beyond their input."""
     with tempfile.TemporaryDirectory() as folder:
         vectors: Floats = sift_rows(n) if kind == "array" else sift_map(Path(folder), n)
         hasher = DSH(N_BITS, random_state=0)
@@ -211,14 +211,14 @@ def measure_memory(what: str, kind: str, n: int) -> None:
             hasher = Refined(hasher, random_state=0)
         small = np.random.default_rng(0).standard_normal((1000, 128), dtype=np.float32)
         type(hasher)(**hasher.get_params(deep=False)).fit(small)  # imports and thread stacks
-        codes = np.ones((n, N_BITS // 8), dtype=np.uint8)  # the output is no overhead
+        codes = np.ones((n, N_BITS // 8), dtype=np.uint8)  # the output does not count as overhead
         grown = {"fit": peak_growth(lambda: hasher.fit(vectors))}
         grown["transform"] = peak_growth(lambda: hasher.transform(vectors, out=codes))
     sys.stdout.write(json.dumps(grown))
 
 
 def peak_growth(work: Callable[[], object]) -> float:
-    """By how many megabytes the process grew at most, pages of mapped files not counted."""
+    """By how many megabytes the process grew at most, without pages of mapped files."""
     import threading
 
     before, peak, done = anonymous_memory(), 0.0, threading.Event()

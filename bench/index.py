@@ -1,21 +1,21 @@
-"""How fast and how good the index is, against named peers on four sets; all in one run.
+"""Measures how fast and how good the index is, against named peers on four sets; all in one run.
 
     python bench/index.py [--sets NAME,..] [--only NAME,..] [--rows N] [--queries N] [--codes N]
                           [--markdown] [--json FILE] [--out DIR]
 
-The sets are sift (600,000 rows; ours and usearch also take its bytes as such), glove-large
-(198,000, cosine), gist (50,000) and wordnet (100,000, cosine): 10 neighbours of each query, one
+The sets are sift (600,000 rows; ours and usearch also take its bytes), glove-large (198,000,
+cosine), gist (50,000) and wordnet (100,000, cosine), with 10 neighbours of each query and one
 thread. Recall is the share of the true ten that was found. Every contestant is built from vectors
-by two threads, in a process of its own, and asked with settings that trade recall for speed, until
-it has recall 0.99; between those next to 0.95 and 0.99 more are tried. Then those who have 0.95,
-and those who have 0.99, take turns, each with its fastest setting: all queries in one call, and the
-first thousand one a call. The best time of each counts. What is built in less than 10 seconds is
-built three times, and the best time counts. HNSW32 has efConstruction 200; it is also built with
-40, which is what our build is compared with. Who cannot be imported, or fails, is left out, with
-the reason.
+by two threads in a separate process. It is searched with settings that trade speed for recall,
+until it has recall 0.99; around 0.95 and 0.99, more settings between two are tried. Then those that
+have 0.95, and those that have 0.99, take turns, each with its fastest setting: all queries in one
+call, and the first thousand one per call. The best time of each counts. An index that is built in
+less than 10 seconds is built three times, and the best time counts. HNSW32 has efConstruction 200;
+it is also built with 40, with which our build is compared. A contestant that cannot be imported or
+fails is left out, with the reason.
 
-Besides: one query on an index of 1,000 rows; and tables of substrings against a scan, radius 2 in
-ten million codes of 64 bits.
+Also measured: one query on an index of 1,000 rows; and tables of substrings against a scan, radius
+2 in ten million codes of 64 bits.
 
 The vectors are sift.npy, glove-large.npy, gist.npy and wordnet.npy in the folder named by
 DENSEHASH_DATA, or in ../shared/data beside the checkout. --json is written after each set. --out
@@ -52,11 +52,11 @@ from rich.console import Console
 from densehash import hamming
 from densehash.truth import nearest
 
-FLAT = 0.001  # a ladder that gains less in two steps is left
-SLOW_S = 15.0  # and so is one where all queries take longer
+FLAT = 0.001  # a ladder that gains less in two steps is stopped
+SLOW_S = 15.0  # a ladder is also stopped if all queries take longer
 BISECTIONS = 2
 RACE_TURNS = 5
-RACE_S = 10.0  # who has raced for so long sits out the remaining turns
+RACE_S = 10.0  # after this long, a contestant skips the remaining turns
 ONE_QUERY_TURNS = 3
 MULTI, SMALL = "multi", "small"
 
@@ -68,7 +68,7 @@ say = partial(notes.print, markup=False, soft_wrap=True)
 
 
 def recall_of(found: Ids, truth: Ids) -> float:
-    """The share of the true neighbours that was found; no answer names a row twice."""
+    """The share of the true neighbours that was found; no answer has a row twice."""
     asked = truth[: len(found)]
     same = found.astype(np.int64)[:, :, np.newaxis] == asked[:, np.newaxis, :]
     return float(same.sum() / asked.size)
@@ -80,7 +80,7 @@ def asked_once(worker: Worker, setting: Setting, truth: Ids) -> Point:
 
 
 def climbed(worker: Worker, ladder: Ladder, truth: Ids) -> list[Point]:
-    """Step by step until the highest recall is reached; then those between, next to each recall."""
+    """Measure step by step up to the highest target, then settings between steps at each target."""
     points: dict[float, Point] = {}
 
     def recall_at(step: float) -> float:
@@ -116,7 +116,7 @@ def measured(worker: Worker, results: SetResults, truth: Ids) -> Measured:
 
 
 def race(target: float, workers: dict[str, Worker], results: SetResults, truth: Ids) -> Race:
-    """All who have the recall take turns, with all queries in one call and with one a call."""
+    """All that have the recall take turns, with all queries in one call and with one per call."""
     points = {name: point for name in workers if (point := results.measured[name].fastest(target))}
     best = dict.fromkeys(points, 0.0)
     spent = dict.fromkeys(points, 0.0)
@@ -147,11 +147,11 @@ def race(target: float, workers: dict[str, Worker], results: SetResults, truth: 
 
 @contextmanager
 def left_out_if_it_fails(name: str, results: SetResults) -> Iterator[None]:
-    """Whatever a contestant raises, the others go on."""
+    """Continue with the others, whatever a contestant raises."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        # Some errors of native code say nothing but their type.
+        # Some errors of native code have no message, only a type.
         known = isinstance(error, CannotTakePartError)
         reason = str(error) if known else f"{type(error).__name__}: {error}"
         results.absent[name] = reason
@@ -173,7 +173,7 @@ def run_set(
         truth = nearest(queries, rows, k=K, metric=vectors.metric)
         del rows
     workers: dict[str, Worker] = {}
-    with ExitStack() as to_the_end:  # they meet when all are built
+    with ExitStack() as to_the_end:  # they race when all are built
         for contestant in contestants:
             with ExitStack() as stack:
                 worker = stack.enter_context(Worker(contestant))
@@ -242,7 +242,7 @@ def options() -> argparse.Namespace:
 
 
 def chosen(parser: argparse.ArgumentParser, text: str | None, known: list[str]) -> list[str]:
-    """Names in a list with commas; all without one."""
+    """Names from a list with commas; None: all."""
     names = text.split(",") if text else known
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -251,13 +251,13 @@ def chosen(parser: argparse.ArgumentParser, text: str | None, known: list[str]) 
 
 
 def two_cpus() -> None:
-    """Let nobody, whatever it is told, build with more threads than the others."""
+    """Limit the process to two CPUs, so that no contestant builds with more threads than others."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:BUILD_THREADS])
 
 
 def run(asked: argparse.Namespace, facts_about: dict[str, str]) -> Results:
-    """What was measured; records are written as it goes on."""
+    """All measurements; records are written after each set."""
     results = Results()
 
     def keep() -> None:
@@ -299,7 +299,7 @@ def write_tables(results: Results, *, markdown: bool) -> None:
 
 def main() -> None:
     asked = options()
-    if asked.out:  # now rather than after all the work
+    if asked.out:  # fails now rather than after all the work
         asked.out.mkdir(parents=True, exist_ok=True)
     facts_about = about()
     two_cpus()

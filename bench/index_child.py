@@ -1,4 +1,4 @@
-"""One contestant in a process of its own, so that its memory is its own; asked from outside."""
+"""Runs one contestant in a separate process, so that its memory can be measured."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from peers import CannotTakePartError
 from threadpoolctl import threadpool_limits
 
 TURNS = 3
-QUICK_S = 10.0  # what is built faster is built three times; ours at least twice, see below
-ENOUGH_S = 3.0  # a search that has taken so long is not repeated
-N_WARM = 4096  # rows of a first build that is forgotten: imports, stacks and buffers
-N_ONE = 1000  # queries that are asked one a call
+QUICK_S = 10.0  # faster builds are made three times; ours at least twice, see below
+ENOUGH_S = 3.0  # a search that takes this long is not repeated
+N_WARM = 4096  # rows of a first build that does not count: imports, stacks and buffers
+N_ONE = 1000  # queries that are searched one per call
 MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an index costs; bytes are counted with its vectors.
+    """What an index costs; bytes include its vectors.
 
-    `peak` is what a build takes at most beyond its input, `resident` what stays when the input is
-    released. `disk` and `open_s` are None of one that is not saved.
+    `peak` is the most memory that a build takes beyond its input, `resident` what stays after the
+    input is released. `disk` and `open_s` are None if the index cannot be saved.
     """
 
     n_rows: int
@@ -56,14 +56,14 @@ class Answer(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Of queries one a call: seconds of each, float64 (q,), and what was found, (q, K)."""
+    """For queries one per call: seconds of each, float64 (q,), and what was found, (q, K)."""
 
     seconds: npt.NDArray[np.float64]
     found: Ids
 
 
 class Worker:
-    """The process of a contestant. What it raises is raised here."""
+    """The process of a contestant. Errors there are raised here."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
@@ -84,11 +84,11 @@ class Worker:
         return self._pool.submit(_build, self.contestant.name, set_name, n_rows, n_queries).result()
 
     def ask(self, setting: Setting, turns: int = TURNS) -> Answer:
-        """All queries in one call, in so many turns."""
+        """Search for all queries in one call, `turns` times."""
         return self._pool.submit(_ask, setting, turns).result()
 
     def ask_one_by_one(self, setting: Setting) -> Answers:
-        """The first queries, one a call."""
+        """Search for the first queries, one per call."""
         return self._pool.submit(_ask_one_by_one, setting).result()
 
 
@@ -114,13 +114,13 @@ def _build(name: str, set_name: str, n_rows: int, n_queries: int) -> Cost:
             before = _settled_memory()
             if held:
                 released.append(held - before)
-            # The array has no name here, so that only the engine may hold it afterwards.
+            # The array has no name here, so that only the engine can hold it afterwards.
             took, grown = _timed_build(_Here.engine, vectors.rows(n_rows, contestant.form))
             held = _settled_memory()
             best, peak = min(best, took), max(peak, grown)
             if took > QUICK_S and (turn or not contestant.is_ours):
                 break
-    # Buffers of libraries grow with each build: what goes with an index tells its size better.
+    # Buffers of libraries grow with each build: what is freed with an index is a better measure.
     resident = min(released, default=held - before)
     asked = contestant.is_saved and (contestant.default or contestant.ladders)
     disk, open_s = _saved(contestant, _Here.engine) if asked else (None, None)
@@ -134,7 +134,7 @@ def _made(contestant: Contestant, vectors: VectorSet) -> Engine:
 
 
 def _timed_build(engine: Engine, rows: Rows) -> tuple[float, int]:
-    """Seconds of a build, and by how many bytes the process grew meanwhile at most."""
+    """Seconds of a build, and by how many bytes the process grew at most."""
     took = 0.0
 
     def timed() -> None:
@@ -146,11 +146,11 @@ def _timed_build(engine: Engine, rows: Rows) -> tuple[float, int]:
 
 
 def _saved(contestant: Contestant, engine: Engine) -> tuple[int, float]:
-    """Bytes on disk, and seconds to open them. What was opened must answer as before."""
+    """Bytes on disk, and seconds to open them. The opened index must answer as before."""
     few = _Here.queries[:100]
     ladders = contestant.ladders
     setting = ladders[0].setting(ladders[0].steps[-1]) if ladders else {}
-    opened = copy(engine)  # the curve is that of the index as it was built
+    opened = copy(engine)  # the curve is measured on the index as it was built
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         path = Path(folder) / "index"
         engine.save(path)
@@ -199,7 +199,7 @@ def _ask_one_by_one(setting: Setting) -> Answers:
 
 
 def _settled_memory() -> int:
-    """Bytes of this process, once the allocator has given back what it can."""
+    """Bytes of this process, after the allocator has released what it can."""
     gc.collect()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):

@@ -42,7 +42,7 @@ class MultiResult:
 
 
 def multi_results(n_codes: int) -> list[MultiResult]:
-    """Measured in a process of its own."""
+    """Measure in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measure, n_codes).result()
 
@@ -77,7 +77,7 @@ def contest(name: str, queries: Codes, codes: Codes) -> MultiResult:
 
 
 def uniform(n: int) -> tuple[str, Codes, Codes]:
-    """Codes of coin tosses. Half of the queries are some of them, with up to 4 bits changed."""
+    """Random codes. Half of the queries are some of them, with up to 4 bits changed."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (n, N_BITS // 8), dtype=np.uint8)
     queries = rng.integers(0, 256, (N_ASKED, N_BITS // 8), dtype=np.uint8)
@@ -89,7 +89,7 @@ def uniform(n: int) -> tuple[str, Codes, Codes]:
 
 
 def learned(n: int) -> tuple[str, Codes, Codes]:
-    """Codes of SIFT rows, repeated with noise; the queries are rows that are not among them."""
+    """Codes of SIFT rows, repeated with noise; queries are other rows."""
     vectors = SETS["sift"]
     base, queries = vectors.rows(n, "uint8"), vectors.queries(N_ASKED, "uint8")
     hasher = DSH(N_BITS, random_state=0).fit(base[:100_000])

@@ -52,11 +52,11 @@ COST_COLUMNS = (
 FACT_COLUMNS = (Column("what"), Column("measured"), Column("required"), Column("met"))
 
 
-# Tables, for all who show them
+# Tables, for the terminal and the page
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """What was asked for on all sets, those of each set, and last the facts of none."""
+    """The requirements on all sets, the tables of each set, and facts that belong to no set."""
     if len(results.sets) > 1:
         yield overview(results)
     for each in results.sets.values():
@@ -76,7 +76,7 @@ def set_tables(results: SetResults) -> Iterator[Table]:
 
 
 def overview(results: Results) -> Table:
-    """A line for each thing that was asked for, a column for each set."""
+    """A line for each requirement, a column for each set."""
     of_sets = [{each.what: each for each in one.demands()} for one in results.sets.values()]
     lines = dict.fromkeys(what for demands in of_sets for what in demands)
     return Table(
@@ -125,14 +125,14 @@ def race_of(race: Race, results: SetResults) -> Table:
 
 
 def absent(results: SetResults, race: Race) -> str:
-    """Who is not in the table, and why."""
+    """Which contestants are not in the table, and why."""
     never = [
         each.contestant.title
         for name, each in results.measured.items()
         if each.points and name not in race.points
     ]
     parts = [f"Never had that recall: {', '.join(never)}."] if never else []
-    if race is results.races[0]:  # said once
+    if race is results.races[0]:  # only once
         parts += [
             f"{title(name)} is left out: {why.rstrip('.')}." for name, why in results.absent.items()
         ]
@@ -213,7 +213,7 @@ def page(results: Results, about: dict[str, str]) -> Page:
 
 
 def set_figures(results: SetResults) -> list[Figure]:
-    # Below a recall of 0.8 nobody wants an index.
+    # An index with a recall below 0.8 is of no use.
     return [
         Figure(
             f"{results.vectors.name}-recall-from-{round(100 * least)}",
@@ -241,7 +241,7 @@ def curves(results: SetResults, least: float) -> list[Series]:
 
 
 def write_page(results: Results, about: dict[str, str], folder: Path) -> list[Path]:
-    """Write report.html and the figures to a folder that is there."""
+    """Write report.html and the figures to an existing folder."""
     made = page(results, about)
     write_report(made, folder / "report.html")
     return [folder / "report.html", *write_figures(made, folder)]

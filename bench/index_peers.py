@@ -1,7 +1,7 @@
-"""Indexes of vectors, ours and those of others, each called as its own documentation says.
+"""Indexes of vectors, ours and others, each called as its documentation says.
 
-All take float32 rows, or the bytes of SIFT where they can; to bring rows into that form is not
-timed. Rows that are compared by cosine have length one, so others compare them by l2.
+All take float32 rows, or the bytes of SIFT if they can; converting rows to that form is not timed.
+For cosine, rows have length one, so others compare them by l2.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ Setting = dict[str, float]
 
 
 class Engine(ABC):
-    """An index: built by two threads, asked by one."""
+    """An index: built by two threads, searched by one."""
 
-    metric = "l2"  # or "cosine", where rows have length one
+    metric = "l2"  # or "cosine", for which rows have length one
 
     @abstractmethod
     def build(self, rows: Rows) -> None:
-        """From rows (n, d) to something that can be asked; an earlier build is forgotten."""
+        """Build an index of rows (n, d), in place of an earlier one."""
 
     @abstractmethod
     def use(self, setting: Setting) -> None:
-        """Searches go by it from now on."""
+        """Use this setting for all further searches."""
 
     @abstractmethod
     def search(self, queries: Rows) -> Ids:
         """The positions of the neighbours that were found, integers (q, K)."""
 
     def save(self, path: Path) -> None:
-        """Write all that is needed to `path`, a file or a folder."""
+        """Write the index to `path`, a file or a folder."""
         raise NotImplementedError
 
     def open(self, path: Path) -> None:
-        """Make what was saved ready to be asked, in place of what was built."""
+        """Open a saved index for searches, in place of the one that was built."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Settings that rise in recall and fall in speed: one number in steps, others as they are."""
+    """Settings with more and more recall and less speed: one number in steps, others fixed."""
 
     name: str
     steps: tuple[float, ...]
@@ -69,7 +69,7 @@ class Ladder:
         return {self.name: step, **self.others}
 
     def between(self, low: float, high: float) -> float | None:
-        """A step in the middle of two, if there is one.
+        """A step halfway between two, if there is one.
 
         >>> Ladder("ef", (16, 64)).between(16, 64)
         32
@@ -82,11 +82,11 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Someone to measure.
+    """An index to measure.
 
-    `ladders` trade recall for speed; `default` asks without a setting too, and one that has
-    neither is only built. Rows come in the `form` given; `vector_bytes` is what one number of a
-    kept vector takes, 0 where none is kept. Slow ones are asked the first `n_queries` only.
+    `ladders` trade speed for recall; with `default`, it is also searched without a setting; without
+    either, it is only built. Rows come in the given `form`; `vector_bytes` is the size of one
+    number of a kept vector, 0 if none is kept. Slow ones only get the first `n_queries`.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Contestant:
 
 
 class Densehash(Engine):
-    """An index as `options` of its build say."""
+    """An index with these `options` of its build."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -139,7 +139,7 @@ class Densehash(Engine):
 
 
 class Faiss(Engine):
-    """What all indexes of faiss for floats have in common."""
+    """Shared by all indexes of faiss for floats."""
 
     def __init__(self) -> None:
         self._faiss = installed("faiss", "faiss-cpu")
@@ -193,10 +193,10 @@ class FaissFastScan(Faiss):
     """Product quantization to 4 bits a part, then exact distances of the best."""
 
     def _empty(self, n: int, d: int) -> Any:
-        # Two numbers a part, or more of wide rows: a table has room for some 128 parts.
+        # Two numbers per part, or more for wide rows: a table has room for about 128 parts.
         parts = max(parts for parts in range(1, min(d // 2, 128) + 1) if d % parts == 0)
         index = self._faiss.index_factory(d, f"IVF{n_lists(n)},PQ{parts}x4fs,RFlat")
-        # Small trials learn from few rows; nobody needs to be warned of that.
+        # Small trials learn from few rows; a warning about that is not needed.
         self._faiss.extract_index_ivf(index).cp.min_points_per_centroid = 1
         return index
 
@@ -235,8 +235,8 @@ class Symphony(Engine):
 
 
 class Scann(Engine):
-    """As its page of advice says: for inner products, rows lie in two leaves and are quantized
-    by a loss that knows what is asked."""
+    """With the settings that its documentation advises: for inner products, rows are in two leaves,
+    and are quantized by a loss for such products."""
 
     def __init__(self) -> None:
         self._scann = installed("scann", "scann").scann_ops_pybind
@@ -273,7 +273,7 @@ class Scann(Engine):
 
 
 class Ngt(Engine):
-    """The graph that NGT makes without further options. It knows no more than one query a call."""
+    """The graph that NGT makes with default options. It takes only one query per call."""
 
     def __init__(self) -> None:
         self._ngt = installed("ngtpy", "ngt")
@@ -306,7 +306,7 @@ class Hnswlib(Engine):
         self._index = None
         n, d = rows.shape
         self._index = self._hnswlib.Index("l2", d)
-        # Half of the usual ef_construction: the same curve after half of the time.
+        # Half of the default ef_construction: the same curve in half of the time.
         self._index.init_index(n, M=16, ef_construction=100, random_seed=SEED)
         self._index.add_items(rows, num_threads=BUILD_THREADS)
 
@@ -333,7 +333,7 @@ class Usearch(Engine):
 
     def build(self, rows: Rows) -> None:
         self._index = None
-        # Half of the usual expansion_add: half of the time, and a recall that is lower by 0.01.
+        # Half of the default expansion_add: half of the time, and a recall that is lower by 0.01.
         index = self._usearch.Index(
             ndim=rows.shape[1], metric="l2sq", dtype=self._dtype, expansion_add=64
         )
@@ -363,7 +363,7 @@ class BruteForce(Engine):
         self._index = self._neighbors.NearestNeighbors(n_neighbors=K, algorithm="brute").fit(rows)
 
     def use(self, setting: Setting) -> None:
-        """There is nothing to set."""
+        """It has no settings."""
 
     def search(self, queries: Rows) -> Ids:
         found: Ids = self._index.kneighbors(queries, return_distance=False)
@@ -371,7 +371,7 @@ class BruteForce(Engine):
 
 
 def n_lists(n: int) -> int:
-    """A power of two near 1.3 times the square root: 1,024 for 600,000."""
+    """A power of two near 1.3 times the square root of n: 1,024 for 600,000."""
     return int(2 ** round(math.log2(1.3 * math.sqrt(n))))
 
 
@@ -399,7 +399,7 @@ def ours() -> Iterator[Contestant]:
     yield Contestant(
         "densehash-small", "densehash, no vectors", without, default=True, vector_bytes=0
     )
-    # With more bits than features, iterating makes the codes worse.
+    # With more bits than features, iterations make the codes worse.
     codes = partial(Densehash, sketch="codes", hasher=ITQ(256, n_iter=0, random_state=SEED))
     yield Contestant(
         "codes",

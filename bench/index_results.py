@@ -1,4 +1,4 @@
-"""What the benchmark of the index has measured, and what it had to be."""
+"""What the benchmark of the index has measured, and what was required."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from index_peers import BUILD_THREADS, CONTESTANTS, Contestant, K, Setting
 from index_sets import LEAST_DEFAULT_RECALL, TARGETS, VectorSet
 
 OURS = "densehash"
-AIM = 1.5  # times the fastest of all others
-OVERHEAD_US = 60  # at most, of one query on a small index
+AIM = 1.5  # times as fast as the fastest other
+OVERHEAD_US = 60  # the most for one query on a small index
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What was asked for on a set: the figure that counts, and what it comes from."""
+    """A requirement on a set: the figure that counts, and what it comes from."""
 
     what: str
     figure: str
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class OneQuery:
-    """One query a call: microseconds, and the recall of these calls."""
+    """One query per call: microseconds, and the recall of these calls."""
 
     median: float
     p99: float
@@ -54,25 +54,25 @@ class OneQuery:
 
 @dataclass(frozen=True)
 class Measured:
-    """All about one contestant, alone."""
+    """All measurements of one contestant, outside of races."""
 
     contestant: Contestant
     cost: Cost
     points: list[Point]
 
     def fastest(self, target: float) -> Point | None:
-        """The fastest setting with that recall."""
+        """The fastest setting that has this recall."""
         good = [point for point in self.points if point.recall >= target]
         return max(good, key=lambda point: point.speed, default=None)
 
     @property
     def default(self) -> Point | None:
-        """How it did without a setting."""
+        """The result without a setting."""
         return next((point for point in self.points if not point.setting), None)
 
     @property
     def bytes_without_vectors(self) -> float:
-        """Resident, of a row."""
+        """Resident bytes for each row, without its vector."""
         cost = self.cost
         vectors = cost.n_features * self.contestant.vector_bytes
         return cost.resident / cost.n_rows - vectors
@@ -90,7 +90,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Race:
-    """All who have a recall, each with its fastest setting, taking turns; by name."""
+    """All that have a recall, each with its fastest setting, in turns; by name."""
 
     target: float
     points: dict[str, Point]
@@ -98,7 +98,7 @@ class Race:
 
     @property
     def best_other(self) -> str | None:
-        """The fastest one that is not ours."""
+        """The name of the fastest one that is not ours."""
         return max(
             (name for name in self.points if not CONTESTANTS[name].is_ours),
             key=lambda name: self.points[name].speed,
@@ -118,7 +118,7 @@ class Race:
 
 @dataclass
 class SetResults:
-    """Of one set, by the names of contestants; `absent` says why one did not take part."""
+    """Results of one set, by the names of contestants; `absent` says why one did not take part."""
 
     vectors: VectorSet
     n_rows: int
@@ -128,7 +128,7 @@ class SetResults:
     absent: dict[str, str] = field(default_factory=dict)
 
     def demands(self) -> Iterator[Demand]:
-        """What was asked for, as far as those who can tell took part."""
+        """The requirements whose contestants took part."""
         required = self.vectors.required
         for race in self.races:
             yield from duel(race, OURS, "hnsw32", required.hnsw[race.target])
@@ -148,7 +148,7 @@ class SetResults:
                 yield build(ours, peers["symphony"], required.build_symphony)
             yield memory(ours, required.bytes_a_row)
             yield opening(ours.cost)
-        for race in self.races[:1]:  # what stood before the sketch of signs
+        for race in self.races[:1]:  # the requirements from before the sketch of signs
             yield from duel(race, "densehash-uint8", "codes", 1)
             yield from duel(race, "flat", "sklearn", 20)
 
@@ -168,14 +168,14 @@ class SetResults:
 
 @dataclass
 class Results:
-    """Of a whole run: sets by name, and what needs no peers."""
+    """Results of a whole run: sets by name, and what needs no peers."""
 
     sets: dict[str, SetResults] = field(default_factory=dict)
     multi: list[MultiResult] = field(default_factory=list)
     overhead_us: float | None = None
 
     def facts(self) -> Iterator[Fact]:
-        """Those of no set."""
+        """The facts that belong to no set."""
         if self.overhead_us is not None:
             yield Fact(
                 "densehash: one query on an index of 1,000 rows, median",
@@ -208,7 +208,7 @@ def times(ratio: float) -> str:
 def duel(
     race: Race, ours: str, peer: str, least: float, *, fastest: bool = False
 ) -> Iterator[Demand]:
-    """Ours against a peer in a race, if both took part; `fastest` if it is that of all others."""
+    """Ours against a peer in a race, if both took part; `fastest`: it is the fastest other."""
     if ours in race.points and peer in race.points:
         speed, of_peer = race.points[ours].speed, race.points[peer].speed
         whom = "the fastest of all others" if fastest else title(peer)
@@ -288,7 +288,7 @@ def multi_fact(result: MultiResult) -> Fact:
 
 
 def front(points: Iterable[Point]) -> list[Point]:
-    """Those that no other one beats in both recall and speed; the fastest first."""
+    """The points that no other one beats in both recall and speed; the fastest first."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.speed, -point.recall)):
         if not kept or point.recall > kept[-1].recall:

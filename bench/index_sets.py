@@ -1,4 +1,4 @@
-"""The sets that indexes are compared on, and what is required on each of them."""
+"""The sets on which indexes are compared, and what is required on each."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from densehash.choices import MetricName
 Rows = npt.NDArray[Any]
 
 TARGETS = (0.95, 0.99)
-"""Recalls at which contestants are compared, each with its fastest setting that has it."""
+"""Recalls at which contestants are compared, each with its fastest setting."""
 
 LEAST_DEFAULT_RECALL = 0.95
 
 
 @dataclass(frozen=True)
 class Required:
-    """How many times as fast as others ours must be, and what a row may take without its vector.
+    """How many times as fast as others ours must be, and how many bytes a row may take.
 
-    `hnsw` and `others` go by recall. The build is compared with HNSW32 of efConstruction 40.
+    Bytes are without the vector. `hnsw` and `others` are by recall. The build is compared with
+    HNSW32 with efConstruction 40.
     """
 
     hnsw: Mapping[float, float]
@@ -37,10 +38,10 @@ class Required:
 
 @dataclass(frozen=True)
 class VectorSet:
-    """Vectors of a file, some of which are queries.
+    """Vectors from a file, some of which are queries.
 
-    Rows that are compared by cosine are scaled to length one: Euclidean distances then have the
-    same order, and peers compare by these.
+    For cosine, rows are scaled to length one: Euclidean distances then have the same order, and
+    peers use these.
     """
 
     name: str
@@ -53,7 +54,7 @@ class VectorSet:
     queries_last: bool = False
 
     def rows(self, n: int, form: str = "float32") -> Rows:
-        """At most n rows to be searched, in the form that a contestant takes."""
+        """At most n rows of the database, in the form that a contestant takes."""
         vectors = self._vectors()
         if self.queries_last:
             return self._formed(vectors[: -self.n_queries][-n:], form)
@@ -76,9 +77,9 @@ class VectorSet:
         return vectors
 
     def _formed(self, vectors: Rows, form: str) -> Rows:
-        """float32; or bytes as they are, or less 128 each, which leaves distances as they are.
+        """float32; or bytes as they are, or minus 128, which does not change distances.
 
-        The numbers of a row lie together, whatever the file has.
+        The numbers of a row are consecutive, whatever the file has.
         """
         if form == "uint8":
             return np.array(vectors, order="C")

@@ -1,4 +1,4 @@
-"""What one query costs where there is next to nothing to search: the way down and up."""
+"""Measures the overhead of one query, on an index with almost nothing to search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N_ASKED = 5000
 
 
 def overhead_us() -> float:
-    """Median microseconds of one query a call on 1,000 rows; measured in a process of its own."""
+    """Median microseconds of one query per call on 1,000 rows, measured in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_measure).result()
 

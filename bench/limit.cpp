@@ -1,10 +1,10 @@
 // The limit: load, xor, count the bits, add. Nothing is compared, selected or stored, so no exact
-// search that looks at every bit of every code by these steps can be faster.
+// search that processes every bit of every code by these steps can be faster.
 //
-// Codes come word-major in groups of 16: word 0 of sixteen codes, then word 1 of them, and so on.
-// That spares wide codes every horizontal sum that is not needed. A block of codes that fits the
-// first-level cache meets all queries before the next block is loaded. The xor of all distances
-// is returned, so that no compiler can leave the work out and a caller can check it.
+// Codes are word-major in groups of 16: word 0 of sixteen codes, then word 1 of them, and so on.
+// That avoids horizontal sums for wide codes. A block of codes that fits the first-level cache is
+// compared with all queries before the next block is loaded. The xor of all distances is returned,
+// so that no compiler can leave the work out and a caller can check it.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ constexpr size_t kBlock = 16 * 1024;    // bytes
 
 #if defined(__ARM_NEON)
 
-// Eight counts, a byte each, for two codes: word w of theirs is at codes[w * kGroup].
+// Eight counts, one byte each, for two codes; their word w is at codes[w * kGroup].
 template <size_t W>
 inline uint8x16_t count_bytes(const uint8x16_t* words, const uint64_t* codes) {
   uint8x16_t sum = vdupq_n_u8(0);
@@ -41,7 +41,7 @@ inline uint8x16_t count_four(const uint8x16_t* words, const uint64_t* codes) {
   return vpaddq_u8(count_bytes<W>(words, codes), count_bytes<W>(words, codes + 2));
 }
 
-// The distances of sixteen codes, as bytes, or the xor of two halves where they need shorts.
+// The distances of sixteen codes as bytes, or the xor of two halves if they need 16 bits.
 template <size_t W>
 inline uint8x16_t count_group(const uint8x16_t* words, const uint64_t* codes) {
   const uint8x16_t a = count_four<W>(words, codes), b = count_four<W>(words, codes + 4);
@@ -164,7 +164,7 @@ uint64_t all(const uint64_t* queries, size_t n_queries, const uint64_t* codes, s
 
 }  // namespace
 
-// The xor of all distances; all ones where there is no loop for this number of words.
+// The xor of all distances; all ones if there is no loop for this number of words.
 extern "C" uint64_t limit(const uint64_t* queries, size_t n_queries, const uint64_t* codes,
                           size_t n_groups, size_t words) {
   switch (words) {

@@ -1,13 +1,14 @@
-"""The hot loops on processors that are not at hand, as llvm-mca estimates them.
+"""Estimates the hot loops on processors that are not at hand, with llvm-mca.
 
     python bench/mca.py            # a table for docs/x86.md
 
-Compiles the kernels with the flags of CMakeLists.txt, cuts the loops out of the assembly, and asks
-llvm-mca how many cycles a processor takes for one round, if all data is in its first-level cache
-and every branch is foreseen. Neoverse N1 is there to compare: its times were measured.
+It compiles the kernels with the flags of CMakeLists.txt, cuts the loops out of the assembly, and
+lets llvm-mca estimate how many cycles a processor takes for one iteration, if all data is in its
+first-level cache and every branch is predicted. Neoverse N1 is for comparison: its times were
+measured.
 
-Needs, of Debian: g++, g++-x86-64-linux-gnu (on x86-64: g++-aarch64-linux-gnu) and llvm-19, the
-first that is told of both Neoverse N1 and Zen 4.
+It needs these packages of Debian: g++, g++-x86-64-linux-gnu (on x86-64: g++-aarch64-linux-gnu) and
+llvm-19, the first that knows both Neoverse N1 and Zen 4.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of a function: the one with just so many instructions of a kind, inside or itself."""
+    """A loop of a function: the one with this many instructions of a kind, itself or inside it."""
 
     file: str
     function: str  # a pattern of its name
     instruction: str
     count: int
-    units: float  # that one round does
-    repeated: int = 0  # how often its inner loop is run in a round
+    units: float  # that one iteration does
+    repeated: int = 0  # how often its inner loop runs in one iteration
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Row:
     loops: dict[str, Loop]
 
 
-PROCESSORS = {  # the instruction set, and the name that llvm-mca knows
+PROCESSORS = {  # the instruction set, and the name in llvm-mca
     "Neoverse N1": ("neon", "neoverse-n1"),
     "Skylake": ("avx2", "skylake"),
     "Ice Lake": ("avx512", "icelake-server"),
@@ -134,7 +135,7 @@ def machine_of(file: str) -> str:
 
 @cache
 def assembly(file: str) -> list[str]:
-    """Instructions and labels, names as they are in the source."""
+    """Instructions and labels, with names as in the source."""
     machine = machine_of(file)
     command = [compiler(machine), "-std=c++17", "-O3", "-fPIC", *FLAGS[file], "-S", "-o", "-"]
     text = run([*command, str(NATIVE / file)])
@@ -172,7 +173,7 @@ def body_of(file: str, function: str) -> list[str]:
 
 
 def loops_of(body: list[str]) -> list[tuple[int, int]]:
-    """From the label to the jump back."""
+    """The lines of each loop, from its label to the jump back."""
     labels = {line[:-1]: at for at, line in enumerate(body) if line.endswith(":")}
     found = set()
     for at, line in enumerate(body):
@@ -183,7 +184,7 @@ def loops_of(body: list[str]) -> list[tuple[int, int]]:
 
 
 def instructions(lines: list[str]) -> list[str]:
-    """Without calls: they are where something was found, which is rare."""
+    """The instructions without calls, which happen only if something was found, which is rare."""
     return [line for line in lines if not re.match(r".*:$|call|bl\s", line)]
 
 
@@ -211,7 +212,7 @@ def text_of(loop: Loop) -> str:
         ((f, g) for f, g in loops if f <= first and last < g and g - f > last - first),
         key=lambda one: one[1] - one[0],
     )
-    # Loops beside the inner one are for what is left over, of which there is nothing here.
+    # Other loops beside the inner one process remainders, which do not occur here.
     beside = [(f, g) for f, g in loops if outer[0] < f and g < outer[1] and (g < first or last < f)]
     kept = [
         line
@@ -226,7 +227,7 @@ def text_of(loop: Loop) -> str:
 
 
 def cycles(loop: Loop, processor: str) -> float:
-    """A round on a processor."""
+    """Cycles of one iteration on a processor."""
     machine = machine_of(loop.file)
     text = run(
         [MCA, f"-mtriple={machine}-linux-gnu", f"-mcpu={processor}", f"-iterations={ROUNDS}"],

@@ -1,8 +1,8 @@
-"""What a payload costs: bytes, opening, first use, filters, and the memory of `compact`.
+"""Measures what a payload costs: bytes, opening, first use, filters, and memory of `compact`.
 
-``python bench/payload.py`` takes some minutes and 2 GB of disk; Linux only. All is measured once,
-in processes of their own. Memory is the highest RssAnon, looked at every 5 ms: pages of mapped
-files, which the system may drop, are not in it.
+``python bench/payload.py`` takes some minutes and 2 GB of disk; Linux only. Everything is measured
+once, in separate processes. Memory is the highest RssAnon, read every 5 ms: it does not include
+pages of mapped files, which the system may drop.
 """
 
 from __future__ import annotations

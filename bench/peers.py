@@ -1,4 +1,4 @@
-"""Exact Hamming search by others, each called as its own documentation says."""
+"""Exact Hamming search by others, each called as its documentation says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from densehash import hamming
 
 Codes = npt.NDArray[np.uint8]
 Search = Callable[[Codes], "Found | None"]
-"""Queries (q, B) in, their distances (q, k) out; None from one who does not select."""
+"""Takes queries (q, B), returns their distances (q, k); None if the peer does not select."""
 
 
 class CannotTakePartError(Exception):
@@ -31,14 +31,14 @@ class CannotTakePartError(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """Someone who can search; `prepare(codes, k, n_threads)` is not timed, its search is."""
+    """A peer that can search; `prepare(codes, k, n_threads)` is not timed, its search is."""
 
     name: str
     prepare: Callable[[Codes, int, int], Search]
     one_in: int = 1
-    """Slow peers are asked one query in so many."""
+    """Slow peers get one in this many queries."""
     one_thread: bool = False
-    """Whether it knows no more than one thread."""
+    """Whether it can use only one thread."""
 
 
 def densehash_search(codes: Codes, k: int, n_threads: int) -> Search:
@@ -124,7 +124,7 @@ def installed(module: str, distribution: str) -> Any:
 
 @lru_cache(maxsize=1)
 def limit_loop() -> Callable[[int, int, int, int, int], int]:
-    """limit.cpp, compiled for this very machine."""
+    """limit.cpp, compiled for this machine."""
     source = Path(__file__).with_name("limit.cpp")
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     with tempfile.TemporaryDirectory() as folder:

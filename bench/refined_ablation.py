@@ -1,12 +1,12 @@
-"""What each choice inside Refined is worth: one is changed at a time.
+"""Measures what each choice inside Refined is worth, by changing one at a time.
 
     python bench/refined_ablation.py [--sets sift,glove] [--bits 32] [--seeds 1] [--from DSH]
                                      [--rows 20000] [--steps 1000] [--only WORD] [--quick]
 
-The first 1,000 rows of a set are queries, the rest is the database (of SIFT: rows 1,000 to
-99,999). Refined learns from the database. The nearest 2% are true: mean average precision,
-tie-aware, then the mean over seeds. The last column is the mean change from the first line, over
-sets and lengths.
+The first 1,000 rows of a set are queries, the rest is the database (for SIFT, rows 1,000 to
+99,999). Refined learns from the database. The nearest 2% are the true neighbours. Figures are the
+tie-aware mean average precision, then the mean over seeds. The last column is the mean change from
+the first line, over sets and code lengths.
 
 The sets are those of accuracy.py, in the folder named by DENSEHASH_DATA, or in ../shared/data
 beside the checkout. The table is markdown; a line appears once it is measured.
@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def logistic_loss(counts: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Half the weight on near pairs, half on far; scale and offset are the best there are."""
+    """Half the weight is on near pairs, half on far ones; scale and offset are the best ones."""
     n_bits = counts.shape[2] - 1
     similarity = 1 - 2 * np.arange(n_bits + 1) / n_bits
     far, near = 0.5 * counts.sum(axis=0) / np.maximum(counts.sum(axis=(0, 2)), 1)[:, np.newaxis]
@@ -61,7 +61,7 @@ def logistic_loss(counts: npt.NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def average_precision_loss(counts: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """The mean of 1 − precision where refined.ranking_loss has −log precision."""
+    """The mean of 1 − precision, instead of −log precision as in refined.ranking_loss."""
     reach = refined._REACH
     n_near = np.maximum(counts[:, 1].sum(axis=1, keepdims=True), 1)
     soft = np.pad(counts.astype(np.float64), ((0, 0), (0, 0), (reach, reach)))
@@ -86,7 +86,7 @@ _gradient = refined._gradient
 
 
 def kernel(bits: float) -> dict[str, Any]:
-    """What depends on the width of smoothing."""
+    """The values that depend on the width of smoothing."""
     values = np.exp(-0.5 * (refined._OFFSETS / bits) ** 2)
     values /= values.sum()
     return {"_KERNEL": values, "_KERNEL_SLOPE": values * refined._OFFSETS / bits**2}
@@ -129,7 +129,7 @@ VARIANTS = (
 
 @contextmanager
 def changed(values: dict[str, Any]) -> Iterator[None]:
-    """Names inside the module have other values for a while."""
+    """Give names inside the module other values during a ``with`` block."""
     before = {name: getattr(refined, name) for name in values}
     try:
         for name, value in values.items():

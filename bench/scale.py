@@ -1,14 +1,15 @@
-"""How time and memory grow with the rows, and what a second worker saves; all in one run.
+"""Measures how time and memory grow with the rows, and what a second worker saves; in one run.
 
     python bench/scale.py [--rows N,N,..] [--cluster-rows N] [--folder DIR]
                           [--markdown] [--json FILE]
 
 The first table: files of 1, 5 and 20 million SIFT rows (uint8, repeated with noise, sd 4, made in
-DIR where they are missing) go through `densehash fit`, `encode` and `build`, each a process of its
-own; its time and its peak of resident memory, mapped pages included, are the kernel's.
+DIR if they are missing) go through `densehash fit`, `encode` and `build`, each in a separate
+process. Its time and its peak of resident memory, including mapped pages, are those that the kernel
+reports.
 
-The second: DSH is fitted to 2 million rows by Dask, and codes are written, by one worker and by
-two, in turns; and how many bytes workers sent each other during a pass, as Dask counts them.
+The second: DSH is fitted to 2 million rows with Dask, and codes are written, by one worker and by
+two, in turns; and how many bytes workers sent each other during a pass, as counted by Dask.
 
 The vectors are sift.npy in the folder named by DENSEHASH_DATA, or in ../shared/data.
 """
@@ -74,7 +75,7 @@ class Turn:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Seconds and bytes of a command; what the kernel says of it when it has ended."""
+    """Seconds and bytes of a command, as the kernel reports them at its end."""
     start = time.perf_counter()
     run = [sys.executable, "-c", "from densehash.cli import main; main()", *command]
     process = subprocess.Popen(run, stdout=subprocess.DEVNULL)
@@ -113,7 +114,7 @@ def turn_of(path: Path, workers: int, folder: Path) -> Turn:
     with local_cluster(workers) as client:
         X = open_dask(path)
         first = np.load(path, mmap_mode="r")[:N_GROUPS].astype(np.float32)
-        lloyd(rows_of(X), first, 1)  # workers have imported all they need
+        lloyd(rows_of(X), first, 1)  # so that workers import all that they need
         before = client.run(sent_by)
         lloyd(rows_of(X), first, 1)
         after = client.run(sent_by)
@@ -130,7 +131,7 @@ def sent_by(dask_worker: Any) -> int:
     return int(dask_worker.transfer_outgoing_bytes_total)
 
 
-# What it comes to
+# Results
 
 
 def facts_of(found: list[Step], turns: list[Turn]) -> list[Fact]:

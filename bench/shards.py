@@ -1,12 +1,12 @@
-"""What it costs that rows lie in shards: searches of one index and of shards, in one run.
+"""Measures what shards cost: searches one index and the same rows in shards, in one run.
 
     python bench/shards.py [--rows N] [--shards N] [--queries N] [--turns N] [--sketch NAME]
                            [--folder DIR]
 
 SIFT rows (uint8, 128 features) are indexed twice, as one folder and as shards, both with default
-settings. Both answer the same queries, all in one call, in turns, without a cluster: the least time
-of each counts, and the least time of CPUs, which depends less on what else the machine does. Recall
-is the share of the 10 nearest rows that were found.
+settings. Both answer the same queries, all in one call, in turns, without a cluster. The least time
+of each counts, and the least CPU time, which depends less on other programs. Recall is the share of
+the 10 nearest rows that were found.
 
 The vectors are sift.npy in the folder named by DENSEHASH_DATA, or in ../shared/data.
 """
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def indexes(X: Any, where: Path, n_shards: int, sketch: Any) -> tuple[Index, ShardedIndex]:
-    """One index, and shards; made where they are missing."""
+    """One index, and shards; made if they are missing."""
     one, many = where / f"one-{sketch}.dh", where / f"shards-{sketch}"
     if not one.exists():
         seconds, _ = timed(lambda: Index.build(X, path=one, sketch=sketch, random_state=0))
@@ -74,7 +74,7 @@ def compare(whole: Index, sharded: ShardedIndex, X: Any, Q: Any, turns: int) -> 
         "one": lambda: whole.search(Q, K),
         "shards": lambda: sharded.search(Q, K),
     }
-    found = {name: search() for name, search in searches.items()}  # files come to memory
+    found = {name: search() for name, search in searches.items()}  # loads files into memory
     for _ in range(turns):
         for name, search in searches.items():
             begun = time.process_time()

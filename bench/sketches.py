@@ -1,21 +1,21 @@
-"""What each choice inside the sketch of signs is worth: one is changed at a time.
+"""Measures what each choice inside the sketch of signs is worth, by changing one at a time.
 
     python bench/sketches.py [--sets sift,gist] [--rows 20000] [--queries 500] [--only WORD]
                              [--markdown] [--json FILE]
 
-The first rows of a set are queries, rows after them the database. All rows are ranked by the
-estimate alone: no group is left out, and no vector is compared. The figures are the shares of the
-true ten among the first 10, 20, 50 and 100 rows. Rows have as many signs as an index takes for
-them, 128, or 256 where there are more than 128 features, and two factors of 16 bits. The peers have
-as many bytes, factors counted: 20 or 36 a row.
+The first rows of a set are queries, the rows after them the database. All rows are ranked only by
+the estimate: no group is left out, and no vector is compared. The figures are the shares of the
+true ten among the first 10, 20, 50 and 100 rows. Rows have as many signs as in an index, 128, or
+256 if there are more than 128 features, and two factors of 16 bits. The peers have as many bytes
+per row, including factors: 20 or 36.
 
 A second table has the share of all entries that must be visited, nearest groups first, until 95%
-and 99% of the true ten are among them, where a row lies in one group and where it lies in two.
+and 99% of the true ten are among them, if a row is in one group and if it is in two.
 
 The sets are sift, glove-large, gist and wordnet, in the folder named by DENSEHASH_DATA, or in
-../shared/data beside the checkout; rows of glove-large and wordnet are scaled to length one. Where
-estimates fail is seen on sets that are drawn: noise (normal, 128 features), copies (rows of sift,
-each with 300 others that differ by 1% of its length) and few (300 rows of sift). Peers need faiss.
+../shared/data beside the checkout; rows of glove-large and wordnet are scaled to length one. Random
+sets show where estimates fail: noise (normal, 128 features), copies (rows of sift, each with 300
+others that differ by 1% of its length) and few (300 rows of sift). Peers need faiss.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.sketches import decoder as inside
 from densehash.index.sketches.decoder import Decoder, learn_decoder
 from densehash.index.sketches.entries import Segment, SignModel, second_groups
-from densehash.index.sketches.signs import n_bits_for
+from densehash.index.sketches.signs import Signs
 from densehash.rows import Rows
 from densehash.truth import nearest
 
 Floats = npt.NDArray[Any]
 
 SETS = {"sift": 1000, "glove-large": 2000, "gist": 1000, "wordnet": 1000}
-"""Rows of each that are queries."""
+"""How many rows of each set are queries."""
 UNIT = ("glove-large", "wordnet")
 DRAWN = ("noise", "copies", "few")
 AMONG = (10, 20, 50, 100)
 K = 10
-SAMPLE = 16_384  # rows that an index learns a decoder from
+SAMPLE = 16_384  # rows from which an index learns a decoder
 COPIES = 300
 VISITED = (0.95, 0.99)
 
@@ -89,7 +89,7 @@ def vectors_of(name: str, n_rows: int, n_queries: int) -> tuple[Floats, Floats]:
 
 
 class Groups(NamedTuple):
-    """Rows beside their groups; all relative to one point."""
+    """Rows and their groups, all relative to one point."""
 
     rows: Floats
     queries: Floats
@@ -102,7 +102,7 @@ class Groups(NamedTuple):
         return found
 
     def distances(self) -> Floats:
-        """Squared ones of queries to centres: (q, g)."""
+        """Squared distances of queries to centres: (q, g)."""
         squares = np.square(self.centers).sum(axis=1) - 2 * self.queries @ self.centers.T
         found: Floats = squares + np.square(self.queries).sum(axis=1, keepdims=True)
         return found
@@ -115,7 +115,7 @@ class Problem:
         self.name = name
         self.rows, self.queries = vectors_of(name, n_rows, n_queries)
         self.near = nearest(self.queries, self.rows, k=K)
-        self.n_bits = n_bits_for(self.rows.shape[1])
+        self.n_bits = Signs.n_bits_for(self.rows.shape[1], None)
         self.n_bytes = self.n_bits // 8 + 4
 
     @cached_property
@@ -147,7 +147,7 @@ class Problem:
         return by_descent(self.groups, self.n_bits)
 
     def shares(self, estimates: Floats) -> list[float]:
-        """Of the true ten among the first N rows by an estimate (q, n)."""
+        """Shares of the true ten among the first N rows by an estimate (q, n)."""
         among = [min(n, estimates.shape[1]) for n in AMONG]
         ends = np.partition(estimates, [n - 1 for n in among], axis=1)
         own = np.take_along_axis(estimates, self.near, axis=1)
@@ -158,7 +158,7 @@ class Problem:
 
 
 class Kept(NamedTuple):
-    """What is kept of rows: their groups, codes, and the decoder; float32 all through."""
+    """What is kept of rows: their groups, codes, and the decoder; all in float32."""
 
     groups: Groups
     codes: npt.NDArray[np.uint8]
@@ -186,7 +186,7 @@ def between(r: Floats, y: Floats) -> Floats:
 
 
 def of_scale(r: Floats, _: Floats) -> Floats:
-    """One factor for all: decoders are learnt from residuals of length one."""
+    """One factor for all rows: decoders are learnt from residuals of length one."""
     return norms(r)
 
 
@@ -211,7 +211,7 @@ def estimates(kept: Kept, factor: Callable[[Floats, Floats], Floats] = of_length
 
 
 def stored_estimates(kept: Kept, decoder: Decoder, factors: npt.NDArray[np.int16]) -> Floats:
-    """The same from α and β of 16 bits, as docs/sketches.md has it."""
+    """The same from α and β of 16 bits, as in docs/sketches.md."""
     alpha, beta = (factors * np.array([decoder.alpha, decoder.beta], np.float32)).T
     groups = kept.groups
     sums = (groups.queries @ kept.matrix.T) @ kept.signs.T
@@ -220,7 +220,7 @@ def stored_estimates(kept: Kept, decoder: Decoder, factors: npt.NDArray[np.int16
 
 @contextmanager
 def changed(**values: Any) -> Iterator[None]:
-    """Names inside the module of decoders have other values for a while."""
+    """Give names inside the module of decoders other values during a ``with`` block."""
     before = {name: getattr(inside, name) for name in values}
     try:
         for name, value in values.items():
@@ -244,7 +244,7 @@ def by_descent(groups: Groups, n_bits: int, decoder: Decoder | None = None) -> K
     return Kept(groups, codes, decoder.matrix)
 
 
-# Variants: each makes estimates (q, n) of a problem
+# Variants: each computes estimates (q, n) for a problem
 
 
 def as_it_is(problem: Problem) -> Floats:
@@ -255,7 +255,7 @@ def as_it_is(problem: Problem) -> Floats:
 
 
 def native(problem: Problem) -> list[float]:
-    """As a search computes it: the query in bytes and tables of 6 bits, too."""
+    """As a search computes it, with the query in bytes and tables of 6 bits."""
     groups = problem.groups
     shift = np.zeros(groups.rows.shape[1], np.float32)
     some = RandomState(0).permutation(len(groups.rows))[:SAMPLE]
@@ -366,7 +366,7 @@ def pq(problem: Problem) -> Floats:
     import faiss
 
     r, parts = problem.groups.residuals, problem.n_bytes
-    width = -(-r.shape[1] // parts) * parts  # with zeros, to a multiple of the parts
+    width = -(-r.shape[1] // parts) * parts  # padded with zeros to a multiple of the parts
     padded = np.pad(r, ((0, 0), (0, width - r.shape[1])))
     quantizer: Any = faiss.ProductQuantizer(width, parts, 8)
     quantizer.cp.min_points_per_centroid = 1
@@ -379,11 +379,11 @@ def opq(problem: Problem) -> Floats:
     import faiss
 
     r, parts = problem.groups.residuals, problem.n_bytes
-    width = min(-(-r.shape[1] // parts), 8) * parts  # of wide rows, the 8 * parts first directions
+    width = min(-(-r.shape[1] // parts), 8) * parts  # for wide rows, the first 8 * parts directions
     rotation = faiss.OPQMatrix(r.shape[1], parts, width)
     quantizer: Any = faiss.ProductQuantizer(width, parts, 8)
     quantizer.cp.min_points_per_centroid = 1
-    # One of its own: learning a rotation leaves it with settings that rank worse.
+    # A second quantizer: learning a rotation leaves it with settings that rank worse.
     of_rotation: Any = faiss.ProductQuantizer(width, parts, 8)
     of_rotation.cp.min_points_per_centroid = 1
     rotation.pq, rotation.max_train_points = of_rotation, SAMPLE
@@ -395,7 +395,7 @@ def opq(problem: Problem) -> Floats:
 
 
 def faiss_rabitq(problem: Problem) -> list[float]:
-    """faiss's own: a bit for each principal direction, and 8 bytes of factors; all groups."""
+    """That of faiss: a bit for each principal direction, and 8 bytes of factors; all groups."""
     import faiss
 
     groups = problem.groups
@@ -452,18 +452,18 @@ VARIANTS = (
 
 
 def visited(problem: Problem) -> dict[str, list[float]]:
-    """Shares of entries visited until shares of the true ten were: one group a row, and two."""
+    """Shares of entries to visit for shares of the true ten, with one and two groups per row."""
     groups = problem.groups
     order = np.argsort(groups.distances(), axis=1)
-    ranks = np.argsort(order, axis=1)  # of each group, for each query
+    ranks = np.argsort(order, axis=1)  # the rank of each group, for each query
     found = {}
     for name, of_rows in (("one", [groups]), ("two", [groups, problem.second])):
         labels = np.stack([one.labels for one in of_rows])  # (copies, n)
         sizes = np.bincount(labels.ravel(), minlength=len(groups.centers))
-        entries = np.cumsum(sizes[order], axis=1)  # after each group of a query's order
+        entries = np.cumsum(sizes[order], axis=1)  # visited after each group, in the query's order
         own = labels[:, problem.near]  # (copies, q, k)
         at = np.take_along_axis(ranks[np.newaxis], own, axis=2).min(axis=0)
-        # As many groups for each query: those that hold the share of all true rows.
+        # The same number of groups for each query: enough to hold the share of all true rows.
         limits = np.quantile(at, VISITED, method="inverted_cdf").astype(int)
         found[name] = [float(entries[:, limit].mean() / len(problem.rows)) for limit in limits]
     return found

@@ -1,10 +1,10 @@
-"""How long it takes to begin: imports and help, as ratios to ``import numpy``, in one run.
+"""Measures how long imports and help take, as ratios to ``import numpy``, in one run.
 
     python bench/startup.py [--json FILE]
 
-Each line is a fresh process; all take turns, and the best of 15 times counts, less what Python
-alone takes. Times are of the CPU, which other programs disturb least: on an idle machine that has
-read the files before, they are those of the clock.
+Each line is a new process; all take turns, and the best of 15 times counts, minus the time of
+Python alone. Times are CPU times, which other programs disturb least; on an idle machine that has
+read the files before, they equal those of the clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def seconds_of(arguments: list[str]) -> float:
 
 
 def measure() -> dict[str, float]:
-    """Seconds of each start: of Python alone, and what the others take beyond that."""
+    """Seconds of each start: of Python alone, and of the others beyond that."""
     turns = [{name: seconds_of(code) for name, code in STARTS.items()} for _ in range(TURNS)]
     best = {name: min(turn[name] for turn in turns) for name in STARTS}
     alone = best.pop(NOTHING)

@@ -1,4 +1,4 @@
-"""Every command of ``densehash`` as Markdown, from what ``--help`` is made of."""
+"""Every command of ``densehash`` as Markdown, from the sources of ``--help``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["page"]
 
 def page() -> str:
     """The commands as Markdown: for each what it does, its usage, and a table of its options."""
-    import typer  # noqa: PLC0415  with the package, when a page asks for it
+    import typer  # noqa: PLC0415  only when a page needs it
 
     from densehash.cli import commands  # noqa: F401, PLC0415  they add themselves to the app
     from densehash.cli.app import app  # noqa: PLC0415
@@ -36,7 +36,7 @@ def _command(group: Any, parent: Any, name: str) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """The text with its options as code: or a page would make dashes of --ids."""
+    """The text with its options as code; otherwise a page would show the -- of --ids as a dash."""
     return re.sub(r"(?<![\w`-])(--?[a-z][a-z-]*)", r"`\1`", text)
 
 

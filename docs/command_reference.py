@@ -11,10 +11,10 @@ __all__ = ["Commands", "setup"]
 
 
 class Commands(SphinxDirective):
-    """All commands, a section each."""
+    """All commands, each in its own section."""
 
     def run(self) -> list[nodes.Node]:
-        """Parse the page that is made of them."""
+        """Parse the page of all commands."""
         return self.parse_text_to_nodes(page(), allow_section_headings=True)
 
 

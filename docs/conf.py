@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 project = "densehash"
 author = "The densehash authors"
-copyright = author  # noqa: A001  the name that Sphinx asks for
+copyright = author  # noqa: A001  the name that Sphinx needs
 release = version = version_of("densehash")
 
 extensions = [
@@ -37,7 +37,7 @@ exclude_patterns += ["examples/sentence_search.py"]  # a program, not a notebook
 smartquotes_action = "D"  # dashes; quotes stay as they are
 nitpicky = True
 # Types in signatures that have no page here: those of Python, numpy and others, and unions.
-# Those of densehash that have none are made and read by it alone.
+# Types of densehash without a page are internal.
 _INNER = r"densehash\.(source|store|datasets\.catalog|index\.(queries|state))\."
 nitpick_ignore_regex = [("py:(class|obj|data)", rf"(?!densehash\.).*|{_INNER}.*")]
 suppress_warnings = [
@@ -50,7 +50,7 @@ myst_links_external_new_tab = False
 
 # Notebooks are scripts, with cells after "# %%"; they are run when the site is built:
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
-nb_execution_mode = "cache"  # anew where its text has changed, or build/ is gone
+nb_execution_mode = "cache"  # runs again if its text has changed, or build/ is gone
 nb_execution_cache_path = str(Path(__file__).parents[1] / "build" / "notebooks")
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
@@ -67,7 +67,7 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 napoleon_google_docstring = False
-napoleon_use_ivar = True  # or fields of a named tuple would be there twice
+napoleon_use_ivar = True  # otherwise fields of a named tuple would appear twice
 napoleon_use_rtype = False
 
 html_theme = "furo"
@@ -76,8 +76,8 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-# Summaries of what a search finds are fetched, which browsers refuse for files that are opened
-# from a disk.
+# Summaries of search results are fetched, which browsers refuse for pages that are opened from a
+# disk.
 html_show_search_summary = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b6e4f", "color-brand-content": "#0b6e4f"},
@@ -89,7 +89,7 @@ linkcheck_retries = 2
 
 
 def _write_entrance(app: Sphinx, error: Exception | None) -> None:
-    """Lead from index.html to the first page: docs/index.md is another, the index of densehash."""
+    """Redirect index.html to the first page; docs/index.md is the page about the index."""
     if error is None and app.builder.name == "html":
         home = f"{root_doc}.html"
         (Path(app.outdir) / "index.html").write_text(
@@ -102,7 +102,7 @@ def _write_entrance(app: Sphinx, error: Exception | None) -> None:
 def _without_types(
     _app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Make one text of "X : real array (n, d), finite", where napoleon would look for a type."""
+    """Keep "X : real array (n, d), finite" as one text, in which napoleon would look for a type."""
     section, after = "", []
     for number, line in enumerate(lines):
         below = lines[number + 1] if number + 1 < len(lines) else ""
@@ -117,6 +117,6 @@ def _without_types(
 
 
 def setup(app: Sphinx) -> None:
-    """Add what happens before napoleon reads a docstring, and after the last page."""
+    """Add the hooks before napoleon reads a docstring, and after the last page."""
     app.connect("autodoc-process-docstring", _without_types, priority=400)
     app.connect("build-finished", _write_entrance)

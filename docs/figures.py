@@ -27,7 +27,7 @@ FOLDER = DOCS / "figures"
 RECORDS = FOLDER / "index.json"
 TITLES = {"sift": "SIFT", "gist": "GIST", "glove-large": "GloVe", "wordnet": "WordNet"}
 
-# The first is densehash's own.
+# The first is that of densehash.
 COLOURS = {
     "light": (
         "#0b8457",
@@ -76,7 +76,7 @@ class Panel:
 
 
 def tables(page: str) -> list[list[list[str]]]:
-    """The tables of a page, as rows of cells; of each the first row has the heads."""
+    """The tables of a page, as rows of cells; the first row of each has the headings."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found = re.findall(r"(?:^\|.*\|\n)+", text, re.M)
     return [[_cells(line) for n, line in enumerate(t.splitlines()) if n != 1] for t in found]

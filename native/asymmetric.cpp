@@ -6,21 +6,22 @@
 namespace densehash {
 namespace {
 
-// Queries of a quad, which are looked up together: four entries of 16 bits are one word, and as no
-// sum reaches 65536, one addition adds all four.
+// The queries of a quad are looked up together: four entries of 16 bits are one word, and because
+// all sums are below 65536, one addition adds all four.
 constexpr size_t kQuad = 4;
-// Bytes of a code that are looked up in one go: their lookups fill a fourth of a small cache.
+// Bytes of a code that are looked up at once: their lookups fill a quarter of a small cache.
 constexpr size_t kPart = 8;
-// Codes whose sums are kept for a moment.
+// Codes whose sums are kept at a time.
 constexpr size_t kCodes = 1024;
-// Codes that all queries of a batch see before the next ones come: they stay in the second cache.
+// Bytes of codes that all queries of a batch see before the next codes: they stay in the
+// second-level cache.
 constexpr size_t kChunkBytes = 262144;
 // Memory for the lookups and counts of a batch, for each thread.
 constexpr size_t kBatchBytes = 4 * 1024 * 1024;
 // Counts of a task are 32 bits wide.
 constexpr size_t kMostCodes = size_t{1} << 31;
 
-// The first BYTES bytes, the first of them lowest.
+// The first BYTES bytes as one number; the first byte is the lowest.
 template <size_t BYTES>
 uint64_t load(const uint8_t* p) {
   uint64_t word = 0;
@@ -31,7 +32,7 @@ uint64_t load(const uint8_t* p) {
   return word;
 }
 
-// Sums over some bytes of every code, set or added to. lookups: (BYTES, 256).
+// Sums over some bytes of every code; sets or adds to `sums`. lookups: (BYTES, 256).
 template <size_t BYTES, bool ADD>
 void sum_bytes(const uint8_t* __restrict codes, size_t stride, size_t count,
                const uint64_t* __restrict lookups, uint64_t* __restrict sums) {
@@ -159,7 +160,7 @@ void lookup_histogram(const ByteLookups& lookups, Codes codes, const Relevant* r
   if (lookups.count == 0 || codes.count == 0) return;
   const size_t n_workers = control.worth_starting(static_cast<double>(lookups.count) *
                                                   static_cast<double>(codes.count * codes.bytes));
-  // A batch to a thread; where there are too few, a range of the codes to a thread.
+  // Each thread gets a batch or, if batches are too few, a range of the codes.
   const size_t fitting = std::max(kBatchBytes / Quads::bytes_a_query(lookups), size_t{1});
   const size_t even = (lookups.count + n_workers - 1) / n_workers;
   const size_t in_batch = (std::min(fitting, even) + kQuad - 1) / kQuad * kQuad;
@@ -168,7 +169,7 @@ void lookup_histogram(const ByteLookups& lookups, Codes codes, const Relevant* r
   const size_t n_ranges = std::max((codes.count + kMostCodes - 1) / kMostCodes,
                                    side_by_side ? 1 : (4 * n_workers + n_batches - 1) / n_batches);
   const size_t in_range = (codes.count + n_ranges - 1) / n_ranges;
-  std::mutex lock;  // of the counts: sums of integers are the same in any order
+  std::mutex lock;  // guards counts: sums of integers are the same in any order
   control.run(n_workers, n_batches * n_ranges, [&](size_t task, size_t worker) {
     const size_t first = task / n_ranges * in_batch;
     const size_t begin = std::min(task % n_ranges * in_range, codes.count);

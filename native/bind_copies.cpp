@@ -12,9 +12,9 @@ namespace densehash {
 
 namespace {
 
-// Bytes copied, by threads of the caller, into a few buffers that are emptied by someone else.
-// Piece p goes to buffer (first + p) % n. A thread takes the next slice, whatever others are at: one
-// that loses its CPU does not keep the others waiting.
+// Copies bytes, with threads of the caller, into a few buffers that somebody else empties. Piece p
+// goes to buffer (first + p) % n. Each thread takes the next slice, whatever the others do, so that
+// a thread that loses its CPU does not make the others wait.
 class Filling {
  public:
   using Source = Input<uint8_t, 1>;
@@ -36,7 +36,7 @@ class Filling {
 
   size_t n_pieces() const { return n_pieces_; }
 
-  // Copy until there is nothing left, or it was stopped.
+  // Copies until nothing is left, or until stop().
   void work() {
     const size_t n_slices = (piece_ + kSlice - 1) / kSlice;  // of a piece
     for (size_t next; (next = next_.fetch_add(1)) < n_pieces_ * n_slices;) {
@@ -53,7 +53,7 @@ class Filling {
     }
   }
 
-  // The first so many pieces may be begun: their buffers are empty.
+  // The first n_pieces may be copied: their buffers are empty.
   void allow(size_t n_pieces) {
     const std::lock_guard<std::mutex> guard(lock_);
     allowed_ = n_pieces;
@@ -65,7 +65,7 @@ class Filling {
     changed_.wait(guard, [&] { return left_[piece] == 0; });
   }
 
-  // Threads end as soon as they can.
+  // Ends threads as soon as possible.
   void stop() {
     const std::lock_guard<std::mutex> guard(lock_);
     stopped_ = true;

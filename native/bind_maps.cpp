@@ -11,8 +11,8 @@ namespace densehash {
 
 namespace {
 
-// A file in memory, read-only. It needs no open file: Python's own maps keep one each before 3.13,
-// and a process may have only so many.
+// A file mapped into memory, read-only. It does not keep the file open, as Python's maps do before
+// 3.13: a process may have only a limited number of open files.
 class Map {
  public:
   Map(int descriptor, size_t size) : size_(size) {
@@ -26,7 +26,7 @@ class Map {
   Map& operator=(const Map&) = delete;
   ~Map() { munmap(data_, size_); }
 
-  // Pages leave the memory of this process; they are read again when they are needed.
+  // Releases the pages from the memory of this process; they are read again when they are needed.
   void give_back() const { madvise(data_, size_, MADV_DONTNEED); }
 
   static int fill(PyObject* self, Py_buffer* view, int flags) {

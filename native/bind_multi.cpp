@@ -13,7 +13,7 @@ using Entries = Input<uint32_t, 1>;
 using Rows = Input<uint32_t, 2>;
 using Allowed = std::optional<Input<bool, 1>>;
 
-// Sizes are checked here: all that follows relies on them.
+// Checks all sizes, on which the rest relies.
 struct Given {
   Given(const Bytes& codes, size_t n_bits, const Entries& starts, const Rows& rows,
         const Allowed& allowed)

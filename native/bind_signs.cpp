@@ -17,7 +17,7 @@ void expect(bool is_so, const char* message) {
   if (!is_so) throw std::invalid_argument(message);
 }
 
-// Rows to a multiple of 16 bytes.
+// The matrix with rows padded to a multiple of 16 bytes.
 std::vector<int8_t> with_zeros(const Input<int8_t, 2>& matrix) {
   const size_t width = matrix.shape(1), padded = padded_width_for(width);
   std::vector<int8_t> to(matrix.shape(0) * padded);
@@ -136,7 +136,7 @@ nb::tuple unpack_signs_of(const Bytes& blocks, size_t count) {
   return nb::make_tuple(codes.array, factors.array);
 }
 
-// In lanes, so that it takes little time.
+// Summed in lanes, which is fast.
 float squared_length(const float* numbers, size_t count) {
   constexpr size_t kLanes = 16;
   float lanes[kLanes] = {};
@@ -149,7 +149,7 @@ float squared_length(const float* numbers, size_t count) {
   return sum;
 }
 
-// Keeps the arrays that it searches alive; what they say was checked when they came in.
+// Keeps the arrays that it searches alive; their shapes were checked when they were given.
 class Signs {
  public:
   using Ranks = std::optional<Input<uint32_t, 1>>;
@@ -182,7 +182,7 @@ class Signs {
                                                          model_.width, model_.metric);
   }
 
-  // Where groups were made for products; see SignModel::longest.
+  // If groups were made for products; see SignModel::longest.
   void set_lengths(const Input<float, 1>& squares, float longest) {
     expect(model_.metric == Metric::ip, "lengths are for products");
     expect(squares.shape(0) == model_.n_groups, "one length a center");
@@ -194,7 +194,7 @@ class Signs {
     model_.longest = longest;
   }
 
-  // Before segments with such a sketch are added.
+  // Call it before segments with a second sketch are added.
   void set_second(const Matrix& directions, const Input<uint32_t, 1>& numbers,
                   const Input<float, 1>& halves) {
     expect(segments_.empty(), "the second sketch comes before segments");
@@ -281,7 +281,7 @@ class Signs {
     return out.array;
   }
 
-  // By block of the only segment, which entries may be found: (blocks,), a bit each.
+  // Which entries of the only segment may be found: (blocks,), one bit for each entry.
   nb::object entries_of(const Input<uint8_t, 1>& allowed) const {
     const SignSegment& segment = segments_.at(0);
     expect(allowed.shape(0) == segment.n_rows, "a mask has a wrong shape");
@@ -290,7 +290,7 @@ class Signs {
     return out.array;
   }
 
-  // Compares all rows that are named, for each segment by numbers that rise.
+  // Compares all given rows; for each segment, their numbers in ascending order.
   nb::tuple compare(const Vectors& queries, size_t k,
                     const std::vector<Input<uint32_t, 1>>& rows, size_t n_threads) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
@@ -307,11 +307,11 @@ class Signs {
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // All that a search without other wishes than a filter takes, for one query as fast as can be:
-  // finds ids instead of positions, of the only segment. None where it is not that plain: queries
-  // that are not fine or of another type, more neighbours than rows, or too few in what was
-  // visited. A filter leaves n_allowed rows, those of a mask, and groups that have any; entries are
-  // what entries_of() makes of the mask, or nothing.
+  // A whole search without options other than a filter, as fast as possible for one query: returns
+  // ids instead of positions, from the only segment. Returns None if the search is not that simple:
+  // queries that are not finite or have another type, more neighbours than rows, or too few rows in
+  // the visited groups. A filter is a mask of the n_allowed rows, the groups that have any of them
+  // and, optionally, what entries_of() returns for the mask.
   nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
                    const Positions& ids, size_t n_threads, size_t n_allowed,
                    const std::optional<Input<uint8_t, 1>>& allowed,
@@ -336,8 +336,8 @@ class Signs {
     return named(found, n, n_allowed, ids);
   }
 
-  // The same, where a filter leaves so few rows that all of them are compared: their vectors,
-  // scales and ids lie one below the other.
+  // The same, if a filter leaves so few rows that all of them are compared: vectors, scales and ids
+  // are arrays of only these rows.
   nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
                    const std::optional<Input<float, 1>>& scales, const Positions& ids,
                    size_t n_threads) const {
@@ -392,7 +392,7 @@ class Signs {
     });
   }
 
-  // Ids in place of positions; None where fewer rows were found than there are.
+  // Ids in place of positions; None if fewer rows were found than possible.
   static nb::object named(const Answers& found, size_t n, size_t n_allowed,
                           const Positions& ids) {
     for (size_t q = 0; q < n; ++q) {
@@ -444,14 +444,14 @@ class Signs {
     }
   }
 
-  // Whether queries are float32 numbers whose squares add up, or the integers of the vectors.
+  // Whether queries are float32 with a finite sum of squares, or the integer type of the vectors.
   bool can_take(const Vectors& queries) const {
     const SignSegment& segment = segments_[0];
     if (queries.dtype() == nb::dtype<uint8_t>()) return segment.values == Values::uint8;
     if (queries.dtype() == nb::dtype<int8_t>())
       return segment.values == Values::int8 && segment.scales == nullptr;
     if (queries.dtype() != nb::dtype<float>()) return false;
-    constexpr float kMostSquares = 1e36f;  // NaN is not below anything
+    constexpr float kMostSquares = 1e36f;  // NaN is not less than any number
     const float* const numbers = static_cast<const float*>(queries.data());
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
@@ -467,7 +467,7 @@ class Signs {
 
   Input<float, 1> shift_, steps_;
   Matrix centers_;
-  std::vector<int8_t> matrix_;  // where it has to be padded
+  std::vector<int8_t> matrix_;  // if it has to be padded
   SignModel model_{};
   SecondModel second_{};
   std::vector<SignSegment> segments_;

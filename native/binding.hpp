@@ -1,5 +1,5 @@
-// What every binding needs: arrays in, arrays out, and the interpreter's lock let go in between.
-// Input was checked by the Python module that calls.
+// Shared by all bindings: arrays in, arrays out, and the interpreter's lock released in between.
+// The calling Python module has checked the input.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -41,8 +41,8 @@ inline Metric metric_named(const std::string& name) {
   throw nb::value_error(("no metric " + name).c_str());
 }
 
-// What makes arrays, looked up once: an import runs Python code, and where Python code runs, a
-// thread can lose the interpreter's lock and be ended (see Call) in the midst of C++.
+// The functions that make arrays, looked up once: an import runs Python code, and while Python code
+// runs, a thread can lose the interpreter's lock and be ended (see Call) in the middle of C++.
 struct Numpy {
   static inline nb::handle empty, zeros;
 
@@ -67,24 +67,24 @@ struct Output {
   T* data;
 };
 
-// Gives the interpreter's lock back to the thread that had `state`, or sleeps until the process has
-// ended: see Call.
+// Takes the interpreter's lock for the thread that had `state`, or sleeps until the process ends:
+// see Call.
 void take_lock(PyThreadState* state);
 
-// A call that has let go of the interpreter's lock. Ctrl-C is looked for about ten times a second.
+// A call that has released the interpreter's lock. It checks for Ctrl-C about ten times a second.
 //
-// While it shuts down, Python up to 3.13 ends every other thread that asks for the lock, by
-// pthread_exit. That must go no further than here: it may unwind the stack through what lets
-// nothing pass, which aborts, or leave the stack to nobody while other threads still use it. So the
-// thread sleeps until the process has ended, as it does from Python 3.14 on. To ask first whether
-// Python is shutting down would not do: it may begin to right after.
+// During shutdown, Python up to 3.13 ends every other thread that takes the lock, by pthread_exit.
+// That must not get past this class: it could unwind the stack through noexcept functions, which
+// aborts, or free the stack while other threads still use it. So the thread sleeps until the
+// process ends, as it does from Python 3.14 on. To check first whether Python is shutting down is
+// not enough: the shutdown may begin right after the check.
 class Call : public Control {
  public:
   explicit Call(size_t n_threads)
       : Control(n_threads, [this] { return locked([] { return PyErr_CheckSignals() != 0; }); }),
         state_(PyEval_SaveThread()) {}
 
-  // Takes the lock back for work().
+  // Takes the lock again during work().
   template <class Work>
   std::invoke_result_t<Work> locked(Work&& work) {
     struct LetGo {
@@ -96,14 +96,14 @@ class Call : public Control {
     return work();
   }
 
-  // Nothing but the destructor may follow.
+  // After this, only the destructor may be called.
   void take_lock() { densehash::take_lock(state_); }
 
  private:
   PyThreadState* state_;
 };
 
-// Runs work(call) without the interpreter's lock; what it throws, or Ctrl-C, is raised here.
+// Runs work(call) without the interpreter's lock; throws what work throws, or the error of Ctrl-C.
 template <class Work>
 void without_lock(size_t n_threads, Work&& work) {
   Call call(n_threads);

@@ -1,4 +1,4 @@
-// Rows of buckets compared with a query.
+// Compares rows of buckets with a query.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace densehash {
 
-// One thread's way through buckets. Memory is read here and there, so all that will be read soon
-// is asked for first.
+// Reads buckets in one thread. Reads are scattered over memory, so all that will be read soon is
+// fetched first.
 class BucketReader {
  public:
   BucketReader(const Kernels& kernels, const MultiTables& tables, Control& control, size_t worker)
       : kernels_(kernels), tables_(tables), control_(control), worker_(worker), positions_(kRows),
         distances_(kRows) {}
 
-  // Appends those buckets of a table that hold rows, and returns how many rows.
+  // Appends the buckets of these values that have rows, and returns how many rows they have.
   size_t look_up(size_t table, const uint32_t* values, size_t count,
                  std::vector<Bucket>& buckets) {
     const uint32_t* starts = tables_.starts_of(table);
@@ -33,8 +33,8 @@ class BucketReader {
     return n_rows;
   }
 
-  // take.hit(distance, row) for the rows of some buckets that are closer than take.bound(), that
-  // may be found, and of which is_new(row).
+  // Calls take.hit(distance, row) for the rows of some buckets that are closer than take.bound(),
+  // may be found, and for which is_new(row) is true.
   template <class Take, class IsNew>
   void visit(size_t table, const std::vector<Bucket>& buckets, const uint8_t* query, Take& take,
              IsNew&& is_new) {
@@ -58,7 +58,7 @@ class BucketReader {
   }
 
  private:
-  static constexpr size_t kRows = 1024;  // compared at a time
+  static constexpr size_t kRows = 1024;  // rows compared at a time
 
   template <class Take, class IsNew>
   void compare(size_t n, const uint8_t* query, Take& take, IsNew& is_new) {

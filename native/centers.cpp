@@ -9,17 +9,16 @@
 namespace densehash {
 namespace {
 
-// How often the means of regions are moved.
+// Passes of k-means over the regions.
 constexpr size_t kPasses = 4;
-// So many centres are worth the way by regions.
+// From this many centres on, it pays to search by regions.
 constexpr size_t kSeveral = 256;
-// The nearest in whole numbers, which are compared exactly.
+// How many of the nearest by whole numbers are compared exactly.
 constexpr size_t kClose = 4;
-// Rows of a task, and those that are compared together at most.
+// Rows of a task, and how many of them are compared together at most.
 constexpr size_t kRows = 1024, kSome = 16;
 
-// In how many regions near its own a row looks for the nearest of all centres, to find it 98 times
-// in 100.
+// In how many regions near its own a row looks for the nearest centre: it finds it 98 times in 100.
 size_t near_for(size_t n_regions) {
   return static_cast<size_t>(std::sqrt(15 * static_cast<double>(n_regions))) + 1;
 }
@@ -54,8 +53,8 @@ size_t WholeCenters::largest() const {
 
 WholeCenters::WholeCenters(const float* rows, size_t n, size_t width, Metric by)
     : metric(by), count(n) {
-  // By k-means, from centres that lie far apart in the order in which they were learnt. Whole
-  // numbers make it fast.
+  // Regions are made by k-means; the first means are centres at equal distances in the order in
+  // which they were learnt. Whole numbers make it fast.
   const size_t n_regions =
       std::min(static_cast<size_t>(2 * std::sqrt(static_cast<double>(count))) + 1, count);
   WholeRows all(count, width);
@@ -119,14 +118,14 @@ size_t WholeCenters::looked_at_first() const {
 
 namespace {
 
-// The least keys so far, rising.
+// The least keys so far, ascending.
 struct Close {
   Close() { std::fill_n(keys, kClose, ~uint64_t{0}); }
   void add(uint64_t key) {
     for (size_t i = 0; key < keys[kClose - 1]; ++i)
       if (key < keys[i]) std::swap(key, keys[i]);
   }
-  int32_t bound() const {  // no lower one is left out
+  int32_t bound() const {  // nothing below it is left out
     return sorted_of(keys[kClose - 1]);
   }
 
@@ -135,7 +134,8 @@ struct Close {
   uint64_t keys[kClose];
 };
 
-// Finds the nearest centres of rows. Rows in one region look at the same centres, some together.
+// Finds the nearest centres of rows. Rows of one region are compared with the same centres, several
+// rows together.
 class CenterFinder {
  public:
   CenterFinder(const WholeCenters& wholes, const float* centers, size_t width)
@@ -180,7 +180,7 @@ class CenterFinder {
       some_.steps[i] = whole_.steps[row];
     }
     for (size_t j = 0; j < n_near_; ++j) look(wholes_.regions[near[j]], n, close);
-    if (close->is_empty())  // and so are all these regions
+    if (close->is_empty())  // all these regions are empty
       for (const WholeCenters::Region region : wholes_.regions) look(region, n, close);
     for (size_t i = 0; i < n; ++i) {
       const size_t row = RowKey::position(in_region_[begin + i]);
@@ -234,7 +234,7 @@ class CenterFinder {
   size_t n_near_;
   WholeRows whole_, some_;
   std::vector<int32_t> sums_, distances_;
-  std::vector<uint64_t> in_region_;  // a region and a row of it each
+  std::vector<uint64_t> in_region_;  // pairs of a region and a row in it
 };
 
 }  // namespace

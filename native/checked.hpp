@@ -1,5 +1,5 @@
-// Arrays that may come from a damaged file, and that other threads may change at any time: a
-// number is read once and checked before it is followed. std::runtime_error says what cannot be.
+// For arrays that may come from a damaged file, and that other threads may change at any time: a
+// number is read once and checked before it is used; a wrong one throws std::runtime_error.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace densehash {
 
-// What is checked is what is used.
+// Reads a number once, so that the number that is checked is the one that is used.
 template <class T>
 T read_once(const T* from) {
   return __atomic_load_n(from, __ATOMIC_RELAXED);
@@ -18,7 +18,7 @@ struct Range {
   size_t begin, end;
 };
 
-// Where a group's rows lie among n_rows: at limits[group]..limits[group + 1].
+// Where the rows of a group are among n_rows: at limits[group]..limits[group + 1].
 inline Range range_of(const int64_t* limits, size_t group, size_t n_rows) {
   const int64_t begin = read_once(limits + group), end = read_once(limits + group + 1);
   if (begin < 0 || begin > end) throw std::runtime_error("the limits of groups do not rise");
@@ -27,7 +27,7 @@ inline Range range_of(const int64_t* limits, size_t group, size_t n_rows) {
   return {static_cast<size_t>(begin), static_cast<size_t>(end)};
 }
 
-// A row's place in the order of ties; its number where there are no ranks.
+// The place of a row in the order of ties; its number if there are no ranks.
 inline size_t rank_of(const uint32_t* ranks, size_t row, size_t n_rows) {
   if (ranks == nullptr) return row;
   const uint32_t rank = read_once(ranks + row);

@@ -1,4 +1,4 @@
-// How many codes lie at each distance of some queries.
+// Counts how many codes are at each distance of some queries.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace densehash {
 
-// One thread's counts. Counting is bound by loads and stores, so distances in bytes are counted
-// two at a time, as pairs, where that is small enough and the codes are many enough.
+// The counts of one thread. Counting is limited by loads and stores, so distances in bytes are
+// counted two at a time, as pairs, if the pairs are few enough and the codes many enough.
 class Counter {
  public:
   Counter(const Kernels& kernels, Codes queries, Codes codes)
@@ -29,8 +29,8 @@ class Counter {
     return (codes.bits() + 1) * (sizeof(int64_t) + of_pairs);
   }
 
-  // Counts the codes [begin, end), a block at a time, and then lets see(query, distances, first
-  // code, count) look at their distances.
+  // Counts the codes [begin, end) in blocks, and calls see(query, distances, first code, count) for
+  // each.
   template <class See>
   void visit(size_t begin, size_t end, Control& control, size_t worker, See&& see) {
     const size_t block = std::clamp<size_t>(kBlockBytes / codes_.bytes, 512, kMostCodes);
@@ -61,8 +61,8 @@ class Counter {
   }
 
  private:
-  // Of a block: enough for a query's counts of pairs to find their way into the first-level cache,
-  // little enough for the codes to stay in the second.
+  // Of a block: large enough that loading a query's counts of pairs into the first-level cache
+  // pays, small enough that the codes stay in the second-level cache.
   static constexpr size_t kBlockBytes = 262144;
   static constexpr size_t kMostCodes = 32768;
 
@@ -71,7 +71,7 @@ class Counter {
   }
   size_t pairs_a_query() const { return width_ * 256; }
 
-  // Compares and counts in pairs; returns how many codes.
+  // Compares codes and counts them in pairs; returns how many.
   size_t add_pairs(size_t query, size_t first, size_t n, uint8_t* row) {
     if (pairs_.empty()) return 0;
     n -= n % 2;
@@ -88,14 +88,14 @@ class Counter {
     for (size_t i = 0; i < n; ++i) ++of_query[distances[i]];
   }
 
-  // Moves what was counted in pairs to the counts.
+  // Adds the counts of pairs to the counts.
   void fold(size_t query) {
     uint32_t* row = pairs_.data() + query * pairs_a_query();
     int64_t* of_query = counts_.data() + query * width_;
     for (size_t second = 0; second < width_; ++second, row += 256) {
       int64_t sum = 0;
       for (size_t first = 0; first < width_; ++first) sum += row[first];
-      if (sum == 0) continue;  // as most are
+      if (sum == 0) continue;  // most are
       for (size_t first = 0; first < width_; ++first) of_query[first] += row[first];
       of_query[second] += sum;
       std::memset(row, 0, width_ * sizeof *row);

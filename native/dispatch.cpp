@@ -9,7 +9,7 @@
 
 namespace densehash {
 
-// Each is in the file of its name, and puts what it does better into the list.
+// Each is in the file of its name, and puts its faster functions into the list.
 void use_scalar(Kernels& kernels);
 void use_neon(Kernels& kernels);
 void use_dotprod(Kernels& kernels);
@@ -24,14 +24,14 @@ bool has_dotprod() {
   constexpr unsigned long kDotprod = 1 << 20;  // HWCAP_ASIMDDP
   return (getauxval(AT_HWCAP) & kDotprod) != 0;
 #else
-  return __APPLE__;  // all of them
+  return __APPLE__;  // all of them have it
 #endif
 }
 #endif
 
 struct Sets {
-  // All that this machine runs, slowest first. Either a set of its own, which add() names, or, as
-  // dotprod, what some machines of the set before have beside.
+  // All sets that this machine runs, slowest first. Either a separate set, which add() names, or,
+  // like dotprod, an addition that some machines of the last set have.
   Sets() {
     add("scalar", use_scalar);
 #if defined(__aarch64__)
@@ -53,7 +53,7 @@ struct Sets {
     names.push_back(nullptr);
   }
 
-  // A set that DENSEHASH_SIMD can name. What it has no function for, it takes from the one before.
+  // A set that DENSEHASH_SIMD can name. Functions that it lacks are those of the set before.
   void add(const char* name, void (*use)(Kernels&)) {
     Kernels kernels = sets.empty() ? Kernels{} : sets.back();
     kernels.name = name;

@@ -46,9 +46,9 @@ void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size
 namespace {
 
 // Finds the nearest codes of one query after another. Candidates are kept in a list, which is cut
-// when it is full, and in the end. Ties are broken by rank, and ranks lie far apart: they are read
-// only of those among which a cut has to choose. NearestCodes knows no ranks, and takes 6% (k =
-// 100) to 20% (k = 1000) more instructions, as it looks at candidates one by one.
+// when it is full, and at the end. Ties are broken by rank. Ranks are far apart in memory, so they
+// are read only for the candidates among which a cut has to choose. NearestCodes has no ranks, and
+// takes 6% (k = 100) to 20% (k = 1000) more instructions, because it takes candidates one by one.
 class GroupSearch {
  public:
   GroupSearch(const Kernels& kernels, const GroupedCodes& groups, size_t k)
@@ -70,7 +70,7 @@ class GroupSearch {
     cut();
   }
 
-  // What was found, in k places.
+  // Writes the codes that were found, then -1 up to k.
   void write(bool ordered, size_t k, int32_t* distances, int64_t* positions) {
     if (ordered) sort();
     for (size_t i = 0; i < size_; ++i) {
@@ -84,10 +84,10 @@ class GroupSearch {
  private:
   // Codes that are compared at a time.
   static constexpr size_t kCodes = 4096;
-  static constexpr size_t kNone8 = 255;  // in a byte: so far or farther
+  static constexpr size_t kNone8 = 255;  // in a byte: this distance or more
   typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 
-  // Some codes of a group, one after the other.
+  // Consecutive codes of a group.
   struct Stretch {
     size_t first, count;
 
@@ -106,8 +106,9 @@ class GroupSearch {
     }
   }
 
-  // Without a bound every code is a candidate. So some stretches are compared, and their k-th
-  // distance is found, before any code is taken. Returns how many were visited.
+  // Without a bound, every code would be a candidate. So the first stretches are compared, and
+  // their k-th distance is found, before any code is taken. Returns how many stretches were
+  // visited.
   size_t visit_first() {
     if (bits_ > 256 || groups_.allowed != nullptr) return 0;
     size_t n = 0, count = 0;
@@ -150,17 +151,17 @@ class GroupSearch {
     }
   }
 
-  // Up to a whole number of vectors, where there are codes: nobody looks at what is too much.
+  // The count rounded up to whole vectors, if there are that many codes; the excess is not used.
   size_t rounded(const Stretch& stretch) const {
     return std::min((stretch.count + 15) / 16 * 16, codes_.count - stretch.first);
   }
 
-  // Of 256 bits, the distance 256 becomes 0: to be looked through by is_equal.
+  // With 256 bits, the distance 256 becomes 0: is_equal must check zeros.
   void compare8(const Stretch& stretch, uint8_t* distances) {
     kernels_.row8(query_, codes_.row(stretch.first), codes_.bytes, rounded(stretch), distances);
   }
 
-  // Whether a code at the distance 0 or 256 is at 0.
+  // Whether a code at distance 0 or 256 is at 0.
   bool is_equal(size_t position) const { return codes_.row(position)[0] == query_[0]; }
 
   // Finds the runs that have distances below a bound.
@@ -170,7 +171,7 @@ class GroupSearch {
     return kernels_.below8(distances, stretch.n_runs(), bounds, runs_.data());
   }
 
-  // The k-th distance in a tile, by trying: a count of bytes is cheap.
+  // The k-th distance in a tile, by bisection: counting bytes is cheap.
   size_t kth_distance(size_t n_runs) {
     size_t low = 0, high = kNone8;
     while (low < high) {
@@ -201,7 +202,7 @@ class GroupSearch {
     return sum;
   }
 
-  // Calls what(entry) for those of a run that are of the stretch.
+  // Calls what(entry) for the entries of a run that belong to the stretch.
   template <class What>
   static void for_entries(const Run& run, const Stretch& stretch, What&& what) {
     const size_t first = run.index * kRun;
@@ -228,8 +229,8 @@ class GroupSearch {
     bound_.add_counted(n);
   }
 
-  // Of the n that were appended, keeps those that are allowed, and zeros that are no 256, if these
-  // are doubtful; returns how many.
+  // Of the last n keys, keeps those that are allowed and, if zeros are doubtful, are not at 256;
+  // returns how many.
   size_t filter(size_t n, bool zeros_are_doubtful) {
     uint64_t* const begin = found_.data() + size_;
     uint64_t* kept = begin;
@@ -244,14 +245,14 @@ class GroupSearch {
     return static_cast<size_t>(kept - begin);
   }
 
-  // Keeps all nearer than the last distance below the bound, and the first by rank of those at it
-  // that make them k.
+  // Keeps all codes nearer than the last distance below the bound, and of those at this distance
+  // the first by rank, up to k in total.
   void cut() {
     const size_t last = bound_.value() - 1;
     uint64_t* const found = found_.data();
     uint64_t* const ties = ties_.data();
     size_t n = 0, n_ties = 0;
-    for (size_t i = 0; i < size_; ++i) {  // without a branch, since it could not be foretold
+    for (size_t i = 0; i < size_; ++i) {  // no branch, because it would be unpredictable
       const uint64_t key = found[i];
       found[n] = key;
       n += HammingKey::first(key) < last;
@@ -412,7 +413,8 @@ template <class Make, class Answer>
 void for_queries(Codes queries, const GroupedCodes& groups, const int32_t* probes, size_t p,
                  Control& control, Make&& make, Answer&& answer) {
   for (size_t group = 0; group < groups.count; ++group) groups.range(group);
-  // By their first group: queries that follow each other often find codes in the cache.
+  // Ordered by their first group, so that queries often find the codes of the last query in the
+  // cache.
   std::vector<uint64_t> order(queries.count);
   for (size_t q = 0; q < queries.count; ++q)
     order[q] = RowKey::make(p > 0 ? static_cast<uint32_t>(probes[q * p]) : 0, q);

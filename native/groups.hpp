@@ -1,4 +1,4 @@
-// Codes that lie by groups, of which a query visits only some. Outputs belong to the caller.
+// Codes in groups, of which a query visits only some. Outputs belong to the caller.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace densehash {
 
-// Codes by group: those of group i lie at limits[i]..limits[i + 1]. What the arrays say is checked
-// before it is followed.
+// Codes by group: those of group i are at limits[i]..limits[i + 1]. Numbers in the arrays are
+// checked before they are used.
 struct GroupedCodes {
   Range range(size_t group) const { return range_of(limits, group, codes.count); }
   // The range of a group that a query visits.
   Range probed(const int32_t* probe) const {
     const size_t group = static_cast<size_t>(read_once(probe));
-    if (group >= count) throw std::runtime_error("a query visits a group that is not");
+    if (group >= count) throw std::runtime_error("a query visits a group that does not exist");
     return range(group);
   }
-  // A code's place in the order of ties.
+  // The place of a code in the order of ties.
   size_t rank(size_t position) const { return rank_of(ranks, position, codes.count); }
 
   Codes codes;  // fewer than 2^32
   const int64_t* limits;
   size_t count;
-  const uint32_t* ranks;   // of each code; nullptr: the position
+  const uint32_t* ranks;   // of codes; nullptr: the position
   const uint8_t* allowed;  // by rank, whether a code may be found; nullptr: all may
 };
 
@@ -43,9 +43,9 @@ struct Products {
 void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size_t p,
                     Control& control, int32_t* groups);
 
-// The k nearest codes in the groups that each query visits, by (distance, rank), in this order or
-// in any; -1 where there are fewer. probes: (queries, p), no group twice for a query, the most
-// promising first (it is faster so). distances, positions: (queries, k).
+// The k nearest codes in the groups that each query visits, by (distance, rank); in this order if
+// `ordered`, otherwise in any; -1 for missing codes. probes: (queries, p), no group twice for a
+// query; faster with the most promising first. distances, positions: (queries, k).
 void top_k_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
                      const int32_t* probes, size_t p, size_t k, bool ordered, Control& control,
                      int32_t* distances, int64_t* positions);

@@ -1,11 +1,11 @@
-// AVX2, and the popcount instruction for one query: on these machines nothing is faster.
+// AVX2, and the popcount instruction for one query, which is the fastest way on these machines.
 #include "lanes_avx2.hpp"
 
 namespace densehash {
 namespace {
 
 // --- vectors of bytes --------------------------------------------------------------------------
-// There are no products of signed bytes: they are widened to 16 bits, which is exact.
+// AVX2 has no products of signed bytes: they are widened to 16 bits, which is exact.
 
 inline __m128i load_16(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
@@ -17,7 +17,7 @@ inline __m128i halves_added(__m256i x) {
   return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
 
-// 8 rows and one vector, or 4 rows and 2 vectors: as many sums as hide the time that one takes.
+// 8 rows and one vector, or 4 rows and 2 vectors: enough sums to hide the latency of each.
 template <size_t ROWS, size_t VECTORS>
 inline void dots_of_tile(const int8_t* vectors, const int8_t* matrix, size_t width, size_t count,
                          int32_t* sums) {
@@ -49,7 +49,7 @@ inline void dots_of_tile(const int8_t* vectors, const int8_t* matrix, size_t wid
 
 void squares(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
              size_t count, Sums* sums) {
-  constexpr size_t kAhead = 16;  // rows lie far apart: each is asked for while others are compared
+  constexpr size_t kAhead = 16;  // rows are far apart: each is fetched while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)
       for (size_t at = 0; at < width; at += 64)

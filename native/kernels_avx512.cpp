@@ -1,4 +1,4 @@
-// AVX-512 with VPOPCNTDQ. The lookups are those of AVX2: wider entries would leave the
+// AVX-512 with VPOPCNTDQ. The lookups are those of AVX2: wider entries would not fit the
 // first-level cache.
 #include "lanes_avx2.hpp"
 
@@ -12,7 +12,7 @@ inline void store_distances(__m512i eight, uint16_t* out) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi64_epi16(eight));
 }
 
-// The sums of neighbours in x, then in y.
+// The sums of neighbouring numbers in x, then in y.
 inline __m512i add_neighbours(__m512i x, __m512i y) {
   const __m512i even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
   const __m512i odd = _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1);
@@ -20,7 +20,7 @@ inline __m512i add_neighbours(__m512i x, __m512i y) {
                           _mm512_permutex2var_epi64(x, odd, y));
 }
 
-// Codes of 8, 16, 32 or 64 bytes, eight at a time: as many vectors as a code has words.
+// Codes of 8, 16, 32 or 64 bytes, eight at a time, in as many vectors as a code has words.
 template <int WORDS, class D>
 size_t row_words(const uint8_t* query, const uint8_t* codes, size_t count, D* out) {
   uint8_t repeated[64];

@@ -1,4 +1,4 @@
-// NEON with the dot product of bytes: half the steps of what else there is.
+// NEON with the dot product of bytes, which takes half the steps of other ways.
 #include <arm_neon.h>
 
 #include "kernels.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 void squares(const uint8_t* query, const uint8_t* rows, size_t width, const size_t* positions,
              size_t count, Sums* sums) {
-  constexpr size_t kAhead = 16;  // rows lie far apart: each is asked for while others are compared
+  constexpr size_t kAhead = 16;  // rows are far apart: each is fetched while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)
       for (size_t at = 0; at < width; at += 64)
@@ -31,7 +31,7 @@ void squares(const uint8_t* query, const uint8_t* rows, size_t width, const size
   }
 }
 
-// 8 rows and one vector, or 4 rows and 4 vectors: as many sums as hide the time that one takes.
+// 8 rows and one vector, or 4 rows and 4 vectors: enough sums to hide the latency of each.
 template <size_t ROWS, size_t VECTORS>
 void dots_of_tile(const int8_t* vectors, const int8_t* matrix, size_t width, size_t count,
                   int32_t* sums) {

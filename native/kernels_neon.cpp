@@ -1,4 +1,4 @@
-// ARM NEON: always there on 64-bit ARM.
+// ARM NEON, which every 64-bit ARM has.
 #include <arm_neon.h>
 
 #include "lookups.hpp"
@@ -10,7 +10,7 @@ namespace {
 struct NeonHalf {
   using V = uint8x16_t;
   static constexpr size_t kEntry = 16;
-  static constexpr int kMostFields = 18;  // 128 bits, 15 a pair
+  static constexpr int kMostFields = 18;  // 128 bits, 15 for each pair
 
   static V load(const uint8_t* p) { return vld1q_u8(p); }
   static V add(V x, V y) { return vaddq_u8(x, y); }
@@ -40,7 +40,7 @@ struct NeonHalf {
 
   struct Slot {
     uint8x16_t pick;
-    int16x8_t shift;  // to the left; right where negative
+    int16x8_t shift;  // to the left; to the right if negative
     uint16x8_t mask, base;
   };
   template <size_t ENTRY>
@@ -56,7 +56,7 @@ struct NeonHalf {
     vst1q_u16(out, vaddq_u16(vandq_u16(vshlq_u16(two, slot.shift), slot.mask), slot.base));
   }
 
-  // A quarter of a run, as bytes that are all ones where the entry is below its bound.
+  // A quarter of a run as bytes; all bits are set if the entry is below its bound.
   static uint8x16_t quarter_below(const uint8_t* p, const uint8_t* bounds, int i) {
     return vcltq_u8(vld1q_u8(p + 16 * i), vld1q_u8(bounds + 16 * i));
   }
@@ -82,17 +82,17 @@ struct NeonHalf {
   }
 };
 
-// 32 bytes: two registers, loaded by one instruction.
+// 32 bytes: two registers, which one instruction loads.
 struct Neon : NeonHalf {
   using Half = NeonHalf;
   struct V {
     uint8x16_t a, b;
   };
   static constexpr size_t kEntry = 32;
-  static constexpr int kMostFields = 20;  // 128 bits, 13 a pair
+  static constexpr int kMostFields = 20;  // 128 bits, 13 for each pair
 
   static V load(const uint8_t* p) {
-    asm("" : "+r"(p));  // one address for both: what the compiler prefers costs two more steps
+    asm("" : "+r"(p));  // one address for both, which saves two steps
     return {vld1q_u8(p), vld1q_u8(p + 16)};
   }
   static V add(V x, V y) { return {Half::add(x.a, y.a), Half::add(x.b, y.b)}; }
@@ -120,7 +120,7 @@ struct Neon : NeonHalf {
 
 // --- one query ---------------------------------------------------------------------------------
 
-// What the loops below do with the distances of 16 codes: those of codes i to i + 15.
+// What the loops below do with the distances of 16 codes, i to i + 15.
 struct Write8 {
   static constexpr bool kWide = false;
   uint8_t* out;
@@ -143,9 +143,9 @@ struct Write16 {
   void end() {}
 };
 
-// Counting is bound by loads and stores, comparing by arithmetic: side by side they take less time
-// than one after the other. But 16 distances are counted only while the next are computed, since
-// their loads cannot start before they are there.
+// Counting is limited by loads and stores, comparing by arithmetic, so both at once take less time
+// than one after the other. 16 distances are counted while the next 16 are computed, because the
+// loads for counting cannot start before the distances are known.
 struct WriteAndCount {
   static constexpr bool kWide = false;
   uint8_t* out;
@@ -163,11 +163,11 @@ struct WriteAndCount {
   }
   ALWAYS_INLINE void end() {
     count();
-    pairs[0] -= 8;  // the zeros that waited before the first
+    pairs[0] -= 8;  // the zeros that were there before the first distances
   }
 };
 
-// The sums of the bytes of each of N vectors, halved until one vector holds them all.
+// The sums of the bytes of each of N vectors, added in pairs until one vector holds all sums.
 template <int N>
 ALWAYS_INLINE uint8x16_t sums(uint8x16_t* v) {
   for (int left = N; left > 1; left /= 2)
@@ -175,8 +175,8 @@ ALWAYS_INLINE uint8x16_t sums(uint8x16_t* v) {
   return v[0];
 }
 
-// The loops return how many codes they have done, 16 at a time; the rest is for row_any. They take
-// `write` by value: what only they hold stays in registers.
+// The loops process 16 codes at a time and return how many they have done; row_any does the rest.
+// They take `write` by value, so that it stays in registers.
 
 // Codes of 1, 2, 4 or 8 bytes: 16 of them are BYTES vectors.
 template <int BYTES, class Write>
@@ -217,7 +217,7 @@ size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, siz
   return i;
 }
 
-// Codes of 9 to 64 bytes, read as VECTORS times 16; MASKED where that is more than they have.
+// Codes of 9 to 64 bytes, read as VECTORS times 16; MASKED if that is more than they have.
 template <int VECTORS, bool MASKED, class Write>
 size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
                 Write write) {
@@ -274,7 +274,7 @@ size_t row_16s(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t 
   return 0;
 }
 
-// Any other width, a code at a time.
+// Any other width, one code at a time.
 template <class D>
 void row_any(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
   for (size_t i = 0; i < count; ++i, codes += bytes) {
@@ -305,8 +305,8 @@ void count_neon(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
 
 // --- sketches of signs -------------------------------------------------------------------------
 
-// The sums of PLACES lookups of QUERIES in bytes: of the entries in the low halves, and in the
-// high.
+// The sums of PLACES lookups of QUERIES queries in bytes: for the entries in the low halves, and
+// for those in the high halves.
 template <int PLACES, int QUERIES>
 ALWAYS_INLINE void sum_places(const uint8_t* halves, const uint8_t* const* lookups, size_t first,
                               uint16x8_t (*sums)[4]) {
@@ -361,7 +361,7 @@ void signs_neon(const uint8_t* blocks, size_t bits, size_t count, const SignQuer
             vdupq_n_s16(bound.offset));
         above[i] = vcgtq_s16(vreinterpretq_s16_u16(of_block[q][i]), limit);
       }
-      // Few blocks have any.
+      // Few blocks have wanted entries.
       const uint16x8_t any =
           vorrq_u16(vorrq_u16(above[0], above[1]), vorrq_u16(above[2], above[3]));
       if (vget_lane_u64(vreinterpret_u64_u8(vmovn_u16(any)), 0) == 0) continue;

@@ -1,4 +1,4 @@
-// The portable path: any 64-bit machine, and the yardstick of the others.
+// The portable path, for any 64-bit machine; the other sets are tested against it.
 #include "rows.hpp"
 
 namespace densehash {

@@ -1,4 +1,4 @@
-// Pairs as one number, which is compared and sorted fast: by what comes first, then by position.
+// Pairs as one number, which is fast to compare and sort: by the first part, then by position.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ using RowKey = Key<32>;
 
 // --- floats ------------------------------------------------------------------------------------
 
-// An integer whose order is that of the float. The order is total: -0 is 0, and what is no number
-// comes last, so that sorting is safe whatever a file holds.
+// An integer with the order of the float. The order is total: -0 is 0, and NaN comes last, so that
+// sorting is safe whatever a file holds.
 inline int32_t sortable(float x) {
   x += 0.0f;
   int32_t bits;
@@ -43,7 +43,7 @@ inline float from_sortable(int32_t sorted) {
   return x;
 }
 
-// The same for numbers; faster.
+// The same, faster, for floats that are not NaN.
 inline int32_t sortable_number(float x) {
   int32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -60,9 +60,9 @@ inline float float_of(uint64_t key) { return from_sortable(sorted_of(key)); }
 
 // --- ties --------------------------------------------------------------------------------------
 
-// Puts keys that are sorted into the order of (first, rank); positions are below 2^32.
-// rank(position) is asked once for each that has the first of another: ranks lie far apart, and a
-// sort that asked again and was told something else would leave its bounds.
+// Puts sorted keys into the order of (first, rank); positions are below 2^32. rank(position) is
+// called once for each key whose first is equal to another's: ranks are far apart in memory, and if
+// they changed during a sort, the sort could read beyond its bounds.
 template <class OfPair, class Rank>
 void order_ties(uint64_t* keys, uint64_t* end, Rank&& rank) {
   for (uint64_t* next; keys < end; keys = next) {

@@ -11,7 +11,7 @@ namespace {
 struct Avx2 {
   using V = __m256i;
   static constexpr size_t kEntry = 32;
-  static constexpr int kMostFields = 11;  // 64 bits, 12 a pair: 22 KB of lookups
+  static constexpr int kMostFields = 11;  // 64 bits, 12 for each pair: 22 KB of lookups
 
   static V load(const uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -57,7 +57,7 @@ struct Avx2 {
   };
   template <size_t ENTRY>
   static Slot load_slot(const FieldSlot& slot) {
-    // There is no shift of 16 bits by lanes: to the left by multiplication, then back by 8.
+    // There is no shift of 16 bits by lane: shifts left by multiplication, then right by 8.
     uint16_t multiply[8];
     for (int f = 0; f < 8; ++f) multiply[f] = static_cast<uint16_t>(256 >> slot.shift[f]);
     return {load_16(slot.pick), load_16(multiply), load_16(slot.mask), load_16(slot.base)};
@@ -71,14 +71,14 @@ struct Avx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_add_epi16(offset, slot.base));
   }
 
-  // Half a run, as bytes that are not zero where the entry is below its bound.
+  // Half a run as bytes; not zero if the entry is below its bound.
   static V half_below(const uint8_t* p, const uint8_t* bounds, int i) {
     return _mm256_subs_epu8(load(bounds + 32 * i), load(p + 32 * i));
   }
   static V half_below(const uint16_t* p, const uint16_t* bounds, int i) {
     const V low = _mm256_subs_epu16(load(bounds + 32 * i), load(p + 32 * i));
     const V high = _mm256_subs_epu16(load(bounds + 32 * i + 16), load(p + 32 * i + 16));
-    // Packing saturates, so that nothing becomes zero, and works on halves of registers.
+    // Packing saturates, so that no value becomes zero, and works on halves of registers.
     return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8);
   }
   template <class D>
@@ -104,7 +104,7 @@ struct Avx2 {
 struct Avx2Half : Avx2 {
   using V = __m128i;
   static constexpr size_t kEntry = 16;
-  static constexpr int kMostFields = 10;  // 64 bits, 14 a pair: 18 KB of lookups
+  static constexpr int kMostFields = 10;  // 64 bits, 14 for each pair: 18 KB of lookups
 
   static V load(const uint8_t* p) { return load_16(p); }
   static V add(V x, V y) { return _mm_add_epi8(x, y); }
@@ -132,8 +132,8 @@ struct Avx2Half : Avx2 {
 
 // --- sketches of signs -------------------------------------------------------------------------
 
-// Sums in 16 bits of bytes that lie in two lanes, one for each of two places: of the bytes with
-// even and with odd numbers.
+// Sums in 16 bits of bytes in two lanes, one for each of two places: separately for bytes with even
+// and with odd numbers.
 struct SignSums {
   __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
 
@@ -144,15 +144,15 @@ struct SignSums {
   static __m128i both_lanes(__m256i x) {
     return _mm_add_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   }
-  // Those of 16 entries in their order.
+  // The sums of 16 entries, in order.
   __m256i in_order() const {
     const __m128i evens = both_lanes(even), odds = both_lanes(odd);
     return _mm256_set_m128i(_mm_unpackhi_epi16(evens, odds), _mm_unpacklo_epi16(evens, odds));
   }
 };
 
-// Adds what the lookups say of some pairs of places; the sums of four pairs, each up to 63, fit a
-// byte. A loop of known length, which the compiler unrolls.
+// Adds the lookups for some pairs of places; the sums of four pairs, each up to 63, fit a byte. The
+// loop has a known length, so that the compiler unrolls it.
 template <size_t PAIRS>
 inline void sum_pairs(const uint8_t* halves, const uint8_t* lookups, SignSums& low,
                       SignSums& high) {
@@ -170,7 +170,7 @@ inline void sum_pairs(const uint8_t* halves, const uint8_t* lookups, SignSums& l
   high.add(y);
 }
 
-// Which of 16 entries are wanted: words of ones.
+// Which of 16 entries are wanted: words with all bits set.
 inline __m256i wanted_16(__m256i sums, const uint8_t* alphas, const uint8_t* betas,
                          __m256i times_alpha, __m256i times_beta, __m256i offset) {
   const __m256i limit =
@@ -211,7 +211,7 @@ inline size_t signs_avx2(const uint8_t* blocks, size_t bits, size_t count, const
   return found;
 }
 
-// What sets that have AVX2 do alike.
+// The functions that all sets with AVX2 share.
 inline void use_lanes(Kernels& kernels) {
   kernels.gather = gather;
   kernels.below8 = below<Avx2, uint8_t>;

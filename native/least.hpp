@@ -11,7 +11,7 @@
 
 namespace densehash {
 
-// An array that is not set to zeros, as that of a vector would be.
+// An array that is not set to zeros, unlike a std::vector.
 template <class T>
 class Array {
  public:
@@ -23,15 +23,15 @@ class Array {
   std::unique_ptr<T[]> values_;
 };
 
-// Looks for the k least of up to n floats, again and again.
+// Finds the k least of up to n floats, again and again.
 class Least {
  public:
   Least(size_t n, size_t k)  // k is at least 1
       : k_(k), lanes_(std::min((2 * k + 15) / 16 * 16, n)), floats_(n), least_(lanes_),
         keys_(n + 1) {}
 
-  // Sets the keys of the k least of number(0) ... number(n - 1), floats or what is sortable, and
-  // of some more: of all that are not above more(a bound of the k-th). Returns how many.
+  // Sets the keys of the k least of number(0) ... number(n - 1), which are floats or sortable
+  // integers, and of all others up to more(an upper bound of the k-th). Returns how many.
   template <class Number, class More>
   size_t find(size_t n, Number&& number, More&& more) {
     int32_t* const floats = floats_.data();
@@ -43,12 +43,12 @@ class Least {
     constexpr size_t kTogether = 16;
     for (size_t first = 0; first < n; first += kTogether) {
       const size_t end = std::min(first + kTogether, n);
-      if (end - first == kTogether) {  // most have none
+      if (end - first == kTogether) {  // most contain none
         int32_t is_near = 0;
         for (size_t i = 0; i < kTogether; ++i) is_near |= floats[first + i] <= bound ? -1 : 0;
         if (is_near == 0) continue;
       }
-      for (size_t i = first; i < end; ++i) {  // without a branch, since it could not be foretold
+      for (size_t i = first; i < end; ++i) {  // no branch, because it would be unpredictable
         keys[found] = make_float_key(floats[i], i);
         found += floats[i] <= bound;
       }
@@ -62,8 +62,8 @@ class Least {
   static int32_t as_sortable(float x) { return sortable(x); }
   static int32_t as_sortable(int32_t sorted) { return sorted; }
 
-  // The floats are dealt out into lanes; the k-th of the lanes' least is little above the k-th of
-  // all.
+  // An upper bound of the k-th. The floats are divided into lanes; the k-th of the least of each
+  // lane is only a little above the k-th of all.
   int32_t bound_of_kth(size_t n) {
     const size_t lanes = std::min(lanes_, n);
     int32_t* const least = least_.data();

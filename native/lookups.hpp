@@ -1,14 +1,14 @@
-// Distances of many queries to many codes, by lookups.
+// Computes distances of many queries to many codes, by lookups.
 //
 // A code is cut into fields of six to eight bits. For a bundle of queries and every value that a
-// field can take, a lookup holds the field's distances to all queries of the bundle: one byte
-// serves two queries, one in its low and one in its high four bits, and one vector (`Lanes`) a
-// whole bundle or half of one. So a code costs a load and an add for each field and *bundle*,
-// where xor and popcount would cost three instructions for each word and *query*.
+// field can have, a lookup holds the field's distances to all queries of the bundle: one byte is
+// for two queries, one in its low and one in its high four bits, and one vector (`Lanes`) for a
+// whole bundle or half of one. So a code costs a load and an add for each field and *bundle*, while
+// xor and popcount would cost three instructions for each word and *query*.
 //
-// Two fields have at most 15 bits together: their sum still fits four bits. Beyond two, `sum`
-// adds up the bytes as they are (low + 16 * high, modulo 256) and `high` the high halves, so
-// low = sum - 16 * high.
+// Two fields have at most 15 bits together, so that their sum fits four bits. For more fields,
+// `sum` adds the bytes as they are (low + 16 * high, modulo 256) and `high` adds the high halves,
+// so low = sum - 16 * high.
 //
 // In an unnamed namespace for the reason given in kernels.hpp. `Lanes` is the vector type of the
 // including file, with its few operations.
@@ -22,7 +22,7 @@ namespace {
 template <class Lanes>
 constexpr size_t kQueriesOf = 2 * Lanes::kEntry;
 
-// A code's distances to a bundle: of the queries in the low halves, and of those in the high.
+// The distances of a code to a bundle: to the queries in the low halves, and to those in the high.
 template <class V>
 struct Halves {
   V low, high;
@@ -56,7 +56,7 @@ inline void lookup_code(const uint16_t* offsets, const uint8_t* lookups, D* tile
   Lanes::template put<ADD>(tile + Lanes::kEntry, distances.high);
 }
 
-// Not inlined: the compiler allocates registers badly for all numbers of fields in one function.
+// Not inlined: with all numbers of fields in one function, the compiler allocates registers badly.
 template <class Lanes, int FIELDS, class D, bool ADD>
 __attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t count,
                                              const uint8_t* lookups, D* tile) {
@@ -65,8 +65,8 @@ __attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t cou
                                        tile + i * kQueriesOf<Lanes>);
 }
 
-// Looks up codes [begin, end), from the beginning of a run on, and notes the runs with one below
-// a bound.
+// Looks up codes [begin, end), where `begin` is the start of a run, and notes the runs that have an
+// entry below its bound.
 template <class Lanes, int FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t begin, size_t end,
                                              const uint8_t* lookups, uint8_t* tile,
@@ -83,7 +83,7 @@ __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t beg
   return found;
 }
 
-// Few codes are below the bounds: four are asked at once, and looked up again where one is.
+// Few codes are below the bounds, so four are tested at once, and looked up again if one is.
 template <class Lanes, int FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t count,
                                              const uint8_t* lookups, uint8_t* tile,
@@ -113,7 +113,7 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
          find_slowly<Lanes, FIELDS, ADD>(offsets, i, count, lookups, tile, bounds, runs + found);
 }
 
-// From the number of fields in a part to the loop that was compiled for it.
+// Chooses the loop that was compiled for the number of fields in a part.
 template <class Lanes, int FIELDS, class D>
 void lookup_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                  bool add, D* tile) {
@@ -167,7 +167,7 @@ void expand_slots(const uint8_t* codes, size_t bytes, size_t first_byte, size_t 
       std::memcpy(copy, part, part_bytes);
       part = copy;
     }
-    // The last slot may overrun into the next code's offsets, which are written after it.
+    // The last slot may write over the offsets of the next code, which are written later.
     for (size_t s = 0; s < SLOTS; ++s)
       Lanes::template expand_slot<Lanes::kEntry>(part, cut[s], offsets + 8 * s);
   }
@@ -189,7 +189,7 @@ constexpr BundleKernels bundle_kernels(Cut short_codes, Cut long_codes) {
           lookup<Lanes, uint16_t>, find<Lanes>};
 }
 
-// As in find_fields: four runs are asked at once before any is looked at.
+// As in find_fields: four runs are tested at once before each is.
 template <class Lanes, class D>
 size_t below(const D* tile, size_t n_runs, const D* bounds, Run* runs) {
   size_t found = 0;

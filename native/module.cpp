@@ -1,8 +1,8 @@
-// The module: one file a Python module that calls it.
+// The module: each Python module that calls it has its own bind_*.cpp.
 #include "binding.hpp"
 
 NB_MODULE(_native, module) {
-  // An index that is open when Python ends is no leak.
+  // An index that is open when Python ends is not a leak.
   nanobind::set_leak_warnings(false);
   module.doc() = "Kernels; called through the modules that check what comes in.";
   densehash::Numpy::look_up();

@@ -23,9 +23,9 @@ Substrings::Substrings(size_t n_bits, size_t bytes, size_t count) : bytes_(bytes
 
 namespace {
 
-constexpr size_t kRows = 4096;  // between looks for an interrupt
+constexpr size_t kRows = 4096;  // between two checks for an interrupt
 
-// One table: rows sorted by counting, and then each bucket by the next substring.
+// Builds one table: sorts rows by counting, and then each bucket by the next substring.
 class TableBuilder {
  public:
   TableBuilder(const Substrings& substrings, Codes codes, size_t table, Control& control,
@@ -37,21 +37,21 @@ class TableBuilder {
     const size_t n_values = substrings_.n_values(table_);
     std::fill(starts, starts + n_values + 1, 0);
     for_each_row([&](size_t row) { ++starts[value(row, table_)]; });
-    uint32_t sum = 0;  // from how many there are of each value to where the first of them goes
+    uint32_t sum = 0;  // replaces each count by the place of the first row
     for (size_t v = 0; v < n_values; ++v) sum += std::exchange(starts[v], sum);
     for_each_row([&](size_t row) {
       const size_t place = starts[value(row, table_)]++;
       if (place >= codes_.count) throw_changed();
       rows[place] = static_cast<uint32_t>(row);
     });
-    // Now each says where the next begins, if there were as many of each value as were counted.
+    // Now each is the start of the next, if there were as many of each value as were counted.
     if (!std::is_sorted(starts, starts + n_values)) throw_changed();
     if (starts[n_values - 1] != codes_.count) throw_changed();
     std::copy_backward(starts, starts + n_values, starts + n_values + 1);
     starts[0] = 0;
     if (next_ == table_) return;
     for (size_t v = 0, first = 0; v < n_values; ++v) {
-      // Some buckets at a time: their codes come from memory together.
+      // Several buckets at a time, so that their codes are fetched from memory together.
       if (starts[v + 1] - starts[first] < kRows && v + 1 < n_values) continue;
       sort_buckets(starts + first, v + 1 - first, rows);
       first = v + 1;

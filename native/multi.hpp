@@ -1,4 +1,4 @@
-// Tables of substrings of codes, and searches in them. M. Norouzi, A. Punjani, D. J. Fleet, Fast
+// Tables of substrings of codes, and searches in them: M. Norouzi, A. Punjani, D. J. Fleet, Fast
 // exact search in Hamming space with multi-index hashing, PAMI 2014. Outputs belong to the caller.
 #pragma once
 
@@ -21,13 +21,13 @@ class Substrings {
  public:
   static constexpr size_t kMostBits = 26;  // of a substring: its table has 2^bits + 1 entries
 
-  // n_bits of codes of so many bytes. Throws std::runtime_error where a substring would be empty
+  // For n_bits of codes of `bytes` bytes. Throws std::runtime_error if a substring would be empty
   // or too long.
   Substrings(size_t n_bits, size_t bytes, size_t count);
 
   size_t count() const { return substrings_.size(); }
   unsigned bits(size_t i) const { return substrings_[i].bits; }
-  // Where a substring's table begins among those of all, one after the other.
+  // Where the table of a substring begins; the tables of all substrings are consecutive.
   size_t first_entry(size_t i) const { return substrings_[i].first_entry; }
   size_t n_values(size_t i) const { return size_t{1} << substrings_[i].bits; }
   size_t n_entries() const { return n_entries_; }
@@ -48,7 +48,7 @@ class Substrings {
 
  private:
   struct Substring {
-    size_t byte;  // eight bytes from here hold all its bits
+    size_t byte;  // the eight bytes from here on hold all its bits
     unsigned shift, bits;
     uint32_t mask;
     size_t first_entry;
@@ -62,10 +62,10 @@ struct Bucket {
   uint32_t begin, end;
 };
 
-// Codes and their tables, one for each substring: the rows whose substring t is v are
-// rows[t, starts[v]:starts[v + 1]], with the starts of that table, in order of the next substring
-// (of the first, for the last), then rising. What starts and rows say is checked before it is
-// followed.
+// Codes and their tables, one for each substring: the rows whose substring t is v are rows[t,
+// starts[v]:starts[v + 1]], with the starts of that table. They are ordered by the next substring
+// (for the last, the first), then by number. Numbers in starts and rows are checked before they are
+// used.
 struct MultiTables {
   const uint32_t* starts_of(size_t table) const { return starts + substrings.first_entry(table); }
   const uint32_t* rows_of(size_t table) const { return rows + table * codes.count; }
@@ -88,23 +88,23 @@ struct MultiTables {
   const uint8_t* allowed;  // whether a row may be found; nullptr: all may
 };
 
-// Fills starts and rows, a table to a thread. rows: zeros. Throws std::runtime_error where codes
-// were found to be changed meanwhile.
+// Fills starts and rows, which are zeros, with one table per thread. Throws std::runtime_error if
+// codes were changed meanwhile.
 void build_tables(const Substrings& substrings, Codes codes, Control& control, uint32_t* starts,
                   uint32_t* rows);
 
-// The answers of top_k and within of search.hpp for the rows that may be found; faster where
-// neighbours are near. A query whose search in tables would cost more than `patience` times a scan
-// is answered by a scan. 1 is meant; for tests, -1 always scans, and infinity hardly ever.
+// The answers of top_k and within of search.hpp for the rows that may be found; faster if
+// neighbours are near. If a search in tables would cost more than `patience` times a scan, a scan
+// answers the query. Use 1; in tests, -1 always scans, and infinity hardly ever.
 void multi_top_k(const Kernels& kernels, Codes queries, const MultiTables& tables, size_t k,
                  double patience, Control& control, int32_t* distances, int64_t* positions);
 void multi_within(const Kernels& kernels, Codes queries, const MultiTables& tables, size_t radius,
                   double patience, Control& control, int64_t* limits,
                   const std::function<Room(size_t total)>& make_room);
 
-// The k nearest of the rows in each table's n_probes buckets that are most likely to hold
-// neighbours: those where the bits that differ from the query's have the least sum of |margin|,
-// ties by the bits of larger margin. Q. Lv, W. Josephson, Z. Wang, M. Charikar, K. Li, Multi-probe
+// The k nearest of the rows in the n_probes buckets of each table that are most likely to have
+// neighbours: those whose bits that differ from the query have the least sum of |margin|, ties by
+// the bits of larger margin. Q. Lv, W. Josephson, Z. Wang, M. Charikar, K. Li, Multi-probe
 // LSH: efficient indexing for high-dimensional similarity search, VLDB 2007.
 // margins: (queries, n_bits).
 void multi_probe(const Kernels& kernels, Codes queries, const float* margins, size_t n_bits,

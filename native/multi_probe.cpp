@@ -9,12 +9,12 @@
 namespace densehash {
 namespace {
 
-// Sets of bits of a substring in rising order of (sum of costs, bits by rank of their cost).
+// Sets of bits of a substring, ordered by (sum of costs, bits by rank of their cost).
 class Perturbations {
  public:
-  // The first `count` sets, as numbers; the first is empty. costs: of each bit.
+  // The first `count` sets, as numbers; the first is empty. costs: the cost of each bit.
   void find(const float* costs, unsigned bits, size_t count, std::vector<uint32_t>& sets) {
-    for (uint32_t bit = 0; bit < bits; ++bit)  // what is no number is infinite, or nothing sorts
+    for (uint32_t bit = 0; bit < bits; ++bit)  // NaN becomes infinite, so that sorting works
       ranked_[bit] = {std::fmin(std::fabs(costs[bit]), kInfinite), bit};
     std::sort(ranked_, ranked_ + bits);
     sets.assign(1, 0);
@@ -25,7 +25,8 @@ class Perturbations {
       const Node node = heap_.back();
       heap_.pop_back();
       sets.push_back(node.bits);
-      // Every set but the first has one parent: without its last rank, or with the rank before.
+      // Every set except the first has one parent: without its last rank, or with the rank before
+      // it.
       const unsigned last = 31 - static_cast<unsigned>(__builtin_clz(node.ranks));
       if (last + 1 == bits) continue;
       const uint32_t bit = uint32_t{1} << ranked_[last].second;
@@ -37,11 +38,11 @@ class Perturbations {
  private:
   static constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
-  // Costs are summed in the order of ranks, so that no child costs less than its parent, however
-  // sums are rounded.
+  // Costs are summed in the order of ranks, so that no child costs less than its parent, whatever
+  // the rounding.
   struct Node {
-    double cost, rest;     // of all, and of all but the last rank
-    uint32_t ranks, bits;  // the set, bit i the bit of rank i; and the set itself
+    double cost, rest;     // of all ranks, and of all except the last
+    uint32_t ranks, bits;  // the set by rank (bit i: the bit of rank i), and the set itself
   };
 
   static bool later(const Node& x, const Node& y) {
@@ -58,7 +59,7 @@ class Perturbations {
   std::vector<Node> heap_;
 };
 
-// One thread's search.
+// The search of one thread.
 class ProbeSearch {
  public:
   ProbeSearch(const Kernels& kernels, const MultiTables& tables, Control& control, size_t worker)
@@ -104,7 +105,7 @@ class ProbeSearch {
   const MultiTables& tables_;
   BucketReader reader_;
   Perturbations perturbations_;
-  std::vector<std::vector<uint32_t>> flips_;  // of each table, the bits that differ in a probe
+  std::vector<std::vector<uint32_t>> flips_;  // for each table, the bits that differ in a probe
   std::vector<uint32_t> values_;              // of the query
   std::vector<std::vector<Bucket>> buckets_;
 };

@@ -14,15 +14,16 @@ namespace {
 constexpr double kByteCost = 0.022;      // of a code in a scan for many queries
 constexpr double kByteCostOfFew = 0.05;  // for a few
 constexpr double kCostOfThread = 1e6;    // of work that pays for its start
-// Queries that show what tables cost, and of the blocks after them every so many.
+// The first kEnough queries show what tables cost; if that is too much, one in kSome of the later
+// blocks still tries them.
 constexpr size_t kEnough = 32, kSome = 16;
 
-// --- rows that are looked at all --------------------------------------------------------------
+// --- comparing all rows -----------------------------------------------------------------------
 
-// Rows are looked up one by one rather than scanned where fewer than one in so many may be found.
+// If fewer than one in this many rows may be found, rows are looked up one by one, not scanned.
 constexpr size_t kFew = 32;
 
-// One thread's scan for a batch of queries.
+// The scan of one thread for a batch of queries.
 template <class Take>
 struct ScanAllowed {
   void visit(size_t begin, size_t end) { scan.visit_below(tables.codes, begin, end, *this); }
@@ -70,7 +71,7 @@ void scan(const Kernels& kernels, const std::vector<size_t>& asked, Codes querie
       });
 }
 
-// Answers queries by a comparison with some rows, one by one.
+// Answers queries by comparing them with some rows, one by one.
 template <class Ask, class Put>
 void compare(const Kernels& kernels, const std::vector<size_t>& asked, Codes queries, Codes codes,
              const std::vector<int64_t>& rows, const Ask& ask, Control& control, Put&& put) {
@@ -108,14 +109,14 @@ std::optional<std::vector<int64_t>> few_allowed(const MultiTables& tables) {
   return rows;
 }
 
-// --- both questions ---------------------------------------------------------------------------
+// --- both searches ----------------------------------------------------------------------------
 
 struct AskNear {
   using ByTables = RowsWithin;
   using ByScan = RowsWithin;
   RowsWithin by_tables() const { return {radius, {}}; }
   RowsWithin by_scan() const { return {radius, {}}; }
-  size_t bytes_a_query() const { return 1; }  // not known before; that of the answer
+  size_t bytes_a_query() const { return 1; }  // the size of the answer is not known before
 
   size_t radius;
 };
@@ -130,8 +131,8 @@ struct AskNearest {
   size_t k, bits;
 };
 
-// put(query, keys) for every query, the keys in order: by tables, or by a scan where that is
-// cheaper.
+// Calls put(query, keys) for every query, with the keys in order: by tables, or by a scan if that
+// is cheaper.
 template <class Ask, class Put>
 void answer(const Kernels& kernels, Codes queries, const MultiTables& tables, const Ask& ask,
             double patience, Control& control, Put&& put) {
@@ -152,12 +153,12 @@ void answer(const Kernels& kernels, Codes queries, const MultiTables& tables, co
   };
   std::vector<std::unique_ptr<Worker>> workers(n_workers);
   std::vector<uint8_t> is_left(queries.count, 1);
-  std::mutex lock;  // of the three below
+  std::mutex lock;  // guards the three below
   size_t n_tried = 0, n_answered = 0;
   double spent = 0;
   control.run(n_workers, n_blocks, [&](size_t task, size_t worker) {
     {
-      // Where tables cost others more than the scans that they saved, only some are tried.
+      // If tables have cost more than the scans that they saved, only some queries try them.
       const std::lock_guard<std::mutex> guard(lock);
       const double saved = static_cast<double>(n_answered) * budget;
       if (n_tried >= kEnough && spent > saved && task % kSome != 0) return;

@@ -1,4 +1,4 @@
-// Threads for the length of one call: nothing outlives it, so a fork finds nothing to inherit.
+// Threads that live for one call, so that a forked child inherits nothing.
 #pragma once
 
 #include <algorithm>
@@ -14,37 +14,38 @@
 
 namespace densehash {
 
-// Unwinds a worker after another one failed or the caller was interrupted.
+// Thrown to stop a worker after another one has failed or the caller was interrupted.
 struct Stopped {};
 
-// What the workers of a call share: how many, and whether to go on.
+// Shared by the workers of a call: how many they are, and whether to continue.
 class Control {
  public:
-  // `interrupted` is asked about ten times a second, on the calling thread only.
+  // `interrupted` is called about ten times a second, only on the calling thread.
   Control(size_t n_threads, std::function<bool()> interrupted)
       : n_threads_(n_threads), interrupted_(std::move(interrupted)) {}
 
   size_t n_threads() const { return n_threads_; }
-  // How many threads are worth their start for so many bytes of work: codes read times queries.
+  // How many threads it pays to start for this many bytes of work: codes read times queries.
   size_t worth_starting(double bytes) const {
     return static_cast<size_t>(
         std::min(static_cast<double>(n_threads_), 1 + bytes / kWorkOfThread));
   }
   bool was_interrupted() const { return was_interrupted_; }
 
-  // To be called every few microseconds of work or less often.
+  // Call it every few microseconds of work, or less often.
   void poll(size_t worker) {
     if (worker == 0) look_for_interrupt();
     if (stop_.load(std::memory_order_relaxed)) throw Stopped{};
   }
 
-  // body(task, worker) for every task below n_tasks, by at most n_workers threads. A worker takes
-  // tasks in rising order; the caller is worker 0. Throws what a body threw first, or Stopped.
+  // Calls body(task, worker) for every task below n_tasks, with at most n_workers threads. A worker
+  // takes tasks in ascending order; the caller is worker 0. Throws the first error of a body, or
+  // Stopped.
   template <class Body>
   void run(size_t n_workers, size_t n_tasks, Body&& body) {
     if (n_tasks < n_workers) n_workers = n_tasks;
     std::atomic<size_t> next{0};
-    std::mutex lock;  // of the two below
+    std::mutex lock;  // guards the two below
     std::exception_ptr error;
     size_t n_ended = 0;
     std::condition_variable ended;
@@ -69,11 +70,11 @@ class Control {
         });
       }
     } catch (const std::exception&) {
-      // No more threads to be had, or no memory for one: those that started, and the caller, do the
-      // work.
+      // No more threads, or no memory for one: the threads that have started, and the caller, do
+      // the work.
     }
     work(0);
-    // The caller may be done long before the others, and must still hear an interrupt.
+    // The caller may finish long before the others, and must still notice an interrupt.
     std::unique_lock<std::mutex> waiting(lock);
     while (!ended.wait_for(waiting, kPatience, [&] { return n_ended == threads.size(); })) {
       waiting.unlock();
@@ -87,7 +88,7 @@ class Control {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Threads that end before what they work with, whatever is thrown.
+  // Joins its threads before the data that they use is destroyed, whatever is thrown.
   struct Joined : std::vector<std::thread> {
     ~Joined() {
       for (std::thread& thread : *this) thread.join();

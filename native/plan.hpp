@@ -1,4 +1,4 @@
-// How a call cuts its queries into batches and deals codes out to threads.
+// How a call cuts its queries into batches and distributes codes to threads.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@ constexpr size_t kBatchBytes = 4 * 1024 * 1024;
 // Codes that a thread takes at a time.
 constexpr size_t kChunk = 32768;
 
-// How many queries fit one batch, in whole bundles.
+// How many queries fit in one batch, in whole bundles.
 inline size_t fitting(size_t bytes_a_query) {
   return std::max(kBatchBytes / bytes_a_query / kBundle, size_t{1}) * kBundle;
 }
 
-// Bytes that are compared when every query meets every code.
+// Bytes that are compared if every query is compared with every code.
 inline double n_bytes(const Codes& queries, const Codes& codes) {
   return static_cast<double>(queries.count) * static_cast<double>(codes.count) *
          static_cast<double>(codes.bytes);
@@ -31,7 +31,7 @@ struct Plan {
   Plan(Codes queries, Codes codes, size_t most_in_batch, const Control& control)
       : queries(queries), codes(codes),
         n_workers(control.worth_starting(n_bytes(queries, codes))) {
-    // As many rounds of batches, one for each thread, as there must be, if they come out even.
+    // As few rounds as possible, each with one batch per thread, if the batches are even.
     const size_t in_round = n_workers * most_in_batch;
     const size_t n_rounds = (queries.count + in_round - 1) / in_round;
     const size_t even = (queries.count + n_rounds * n_workers - 1) / (n_rounds * n_workers);
@@ -49,7 +49,7 @@ struct Plan {
     return {queries.row(first), std::min(batch_size, queries.count - first), queries.bytes};
   }
 
-  // The codes in n_workers even ranges, in order of position.
+  // Codes are in n_workers equal ranges, in order of position.
   size_t range_begin(size_t range) const {
     const size_t each = codes.count / n_workers, more = codes.count % n_workers;
     return range * each + std::min(range, more);
@@ -57,13 +57,13 @@ struct Plan {
 
   Codes queries, codes;
   size_t n_workers, batch_size, n_batches;
-  bool side_by_side;  // a batch to a thread; otherwise a range of the codes to a thread
+  bool side_by_side;  // each thread has its own batch; otherwise its own range of codes
 };
 
 // Shows all codes to every batch. prepare(first query, queries, worker) makes what the threads
-// share for a batch, make(prepared, worker) a visitor with visit(begin, end) over codes, and
-// finish(first query, visitors) takes what the visitors of a batch have seen: one, or one for each
-// thread where the codes of a batch are dealt out to them.
+// share for a batch. make(prepared, worker) makes a visitor with visit(begin, end) over codes.
+// finish(first query, visitors) takes the visitors of a batch after they have seen all codes: one
+// visitor, or one for each thread if threads share the codes of a batch.
 template <class Prepare, class Make, class Finish>
 void visit_batches(const Plan& plan, Control& control, Prepare&& prepare, Make&& make,
                    Finish&& finish) {
@@ -91,8 +91,8 @@ void visit_batches(const Plan& plan, Control& control, Prepare&& prepare, Make&&
   }
 }
 
-// Where a thread puts codes: the next one at a distance d of query q at places[q, d], and nothing
-// at ends[q] or beyond.
+// Where a thread writes codes: the next one at distance d of query q goes to places[q, d]; nothing
+// is written at ends[q] or beyond.
 struct Place {
   size_t bound(size_t q) const { return bounds[q]; }
   void hit(size_t q, size_t distance, size_t code) {
@@ -110,8 +110,9 @@ struct Place {
   int64_t* indices;
 };
 
-// Writes codes in order of (distance, position), query q's at begins[q]..ends[q]. counts holds how
-// many there are for each range of codes, (queries, bits + 1) each, as far as they are wanted.
+// Writes codes in order of (distance, position), those of query q to begins[q]..ends[q]. For each
+// range of codes, counts has how many are at each distance, (queries, bits + 1), up to the last
+// distance that is needed.
 inline void place_counted(const Plan& plan, const Batch& batch,
                           std::vector<std::vector<int64_t>>& counts,
                           const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
@@ -121,7 +122,7 @@ inline void place_counted(const Plan& plan, const Batch& batch,
   for (size_t q = 0; q < batch.n_queries(); ++q) {
     int64_t place = begins[q];
     for (size_t d = 0; place < ends[q] && d < width; ++d) {
-      // From how many there are to where the first of them goes.
+      // Replaces each count by the place of the first of its codes.
       for (auto& of_range : counts) place += std::exchange(of_range[q * width + d], place);
       bounds[q] = d + 1;
     }

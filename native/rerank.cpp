@@ -1,6 +1,7 @@
 #include "rerank.hpp"
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -14,13 +15,13 @@ namespace {
 // Queries that a thread takes at a time.
 constexpr size_t kQueries = 16;
 
-// Compares the candidates' rows. They lie far apart in memory: each is asked for while others are
-// compared. Not inlined, since it needs all registers.
+// Compares the rows of the candidates. They are far apart in memory: each is fetched while others
+// are compared. Not inlined, because it needs all registers.
 template <class Measure>
 __attribute__((noinline)) void compare(const Measure& measure, const typename Measure::Row* rows,
                                        size_t width, const size_t* positions, size_t count,
                                        typename Measure::Sum* sums) {
-  constexpr size_t kAhead = 16, kAheadBytes = 4096;  // what is asked for stays a while
+  constexpr size_t kAhead = 16, kAheadBytes = 4096;  // few enough to stay in the cache
   const size_t row_bytes = width * sizeof *rows;
   const size_t ahead = std::clamp<size_t>(kAheadBytes / row_bytes, 1, kAhead);
   for (size_t i = 0; i < count; ++i) {
@@ -32,27 +33,16 @@ __attribute__((noinline)) void compare(const Measure& measure, const typename Me
   }
 }
 
-// What one thread needs.
-template <class Measure>
+// The state of one thread, whatever the measure.
 class Worker {
  public:
-  Worker(const Measure& measure, const Candidates& candidates, size_t k)
-      : measure_(measure), candidates_(candidates), positions_(candidates.each + 1),
-        sums_(candidates.each), least_(candidates.each, k) {}
+  Worker(const Candidates& candidates, size_t k)
+      : candidates_(candidates), positions_(candidates.each + 1), least_(candidates.each, k) {}
+  virtual ~Worker() = default;
 
-  void find(const typename Measure::Row* rows, size_t width, size_t query,
-            const Ranking& ranking) {
-    const size_t count = list(query);
-    measure_.start(query);
-    if (!measure_.all_sums(rows, positions_.data(), count, sums_.data()))
-      compare(measure_, rows, width, positions_.data(), count, sums_.data());
-    const size_t found = least_.find(
-        count, [&](size_t i) { return measure_.roughly(sums_[i]); }, Measure::surely_farther);
+  void find(size_t query, const Ranking& ranking) {
+    const size_t found = find_least(query, list(query));
     uint64_t* const keys = least_.keys();
-    for (size_t i = 0; i < found; ++i) {
-      const size_t at = RowKey::position(keys[i]);
-      keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
-    }
     const size_t n = std::min(found, ranking.k);
     sort(keys, keys + n, keys + found);
     float* distances = ranking.distances + query * ranking.k;
@@ -65,8 +55,16 @@ class Worker {
     std::fill(positions + n, positions + ranking.k, int64_t{-1});
   }
 
+ protected:
+  // Sets the keys of the nearest of the rows at the first `count` positions; returns how many.
+  virtual size_t find_least(size_t query, size_t count) = 0;
+
+  const Candidates& candidates_;
+  std::vector<size_t> positions_;
+  Least least_;
+
  private:
-  // The order of answers: by distance, then by rank; the first ones only.
+  // Puts the first keys into the order of answers: by distance, then by rank.
   void sort(uint64_t* keys, uint64_t* first, uint64_t* end) {
     std::partial_sort(keys, first, end);
     if (candidates_.ranks == nullptr || keys == first) return;
@@ -77,7 +75,7 @@ class Worker {
     });
   }
 
-  // Lists the positions that are there; returns how many.
+  // Lists the positions that are not -1; returns how many.
   size_t list(size_t query) {
     const int64_t* from = candidates_.positions + query * candidates_.each;
     const int64_t n_rows = static_cast<int64_t>(candidates_.n_rows);
@@ -92,15 +90,40 @@ class Worker {
     if (is_bad) throw std::runtime_error("a position is beyond the last row");
     return n;
   }
-
-  Measure measure_;
-  const Candidates& candidates_;
-  std::vector<size_t> positions_;
-  std::vector<typename Measure::Sum> sums_;
-  Least least_;
 };
 
-// Queries by their first candidate: those that follow each other often ask about the same rows.
+template <class Measure>
+class MeasuringWorker final : public Worker {
+ public:
+  using Row = typename Measure::Row;
+
+  MeasuringWorker(const Measure& measure, const Row* rows, size_t width,
+                  const Candidates& candidates, size_t k)
+      : Worker(candidates, k), measure_(measure), rows_(rows), width_(width),
+        sums_(candidates.each) {}
+
+ private:
+  size_t find_least(size_t query, size_t count) override {
+    measure_.start(query);
+    if (!measure_.all_sums(rows_, positions_.data(), count, sums_.data()))
+      compare(measure_, rows_, width_, positions_.data(), count, sums_.data());
+    const size_t found = least_.find(
+        count, [&](size_t i) { return measure_.roughly(sums_[i]); }, Measure::surely_farther);
+    uint64_t* const keys = least_.keys();
+    for (size_t i = 0; i < found; ++i) {
+      const size_t at = RowKey::position(keys[i]);
+      keys[i] = make_float_key(sortable(measure_.distance(sums_[at])), positions_[at]);
+    }
+    return found;
+  }
+
+  Measure measure_;
+  const Row* rows_;
+  size_t width_;
+  std::vector<typename Measure::Sum> sums_;
+};
+
+// Queries ordered by their first candidate, because such neighbours often have the same candidates.
 std::vector<std::pair<int64_t, size_t>> order_of(const Candidates& candidates) {
   std::vector<std::pair<int64_t, size_t>> order(candidates.n_queries);
   for (size_t q = 0; q < order.size(); ++q)
@@ -109,25 +132,32 @@ std::vector<std::pair<int64_t, size_t>> order_of(const Candidates& candidates) {
   return order;
 }
 
-template <class Measure>
-void rerank_by(const Measure& measure, const typename Measure::Row* rows, size_t width,
-               const Candidates& candidates, Control& control, const Ranking& ranking) {
+void rerank_with(const std::function<std::unique_ptr<Worker>(size_t k)>& make, size_t row_bytes,
+                 const Candidates& candidates, Control& control, const Ranking& ranking) {
   const size_t k = std::clamp<size_t>(ranking.k, 1, std::max<size_t>(candidates.each, 1));
   const auto order = order_of(candidates);
   const double bytes = static_cast<double>(candidates.n_queries * candidates.each) *
-                       static_cast<double>(width * sizeof *rows);
+                       static_cast<double>(row_bytes);
   const size_t n_workers = control.worth_starting(bytes);
-  std::vector<std::unique_ptr<Worker<Measure>>> workers(n_workers);
+  std::vector<std::unique_ptr<Worker>> workers(n_workers);
   const size_t n_tasks = (candidates.n_queries + kQueries - 1) / kQueries;
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
-    if (!workers[worker])
-      workers[worker] = std::make_unique<Worker<Measure>>(measure, candidates, k);
+    if (!workers[worker]) workers[worker] = make(k);
     const size_t end = std::min((task + 1) * kQueries, candidates.n_queries);
     for (size_t i = task * kQueries; i < end; ++i) {
       control.poll(worker);
-      workers[worker]->find(rows, width, order[i].second, ranking);
+      workers[worker]->find(order[i].second, ranking);
     }
   });
+}
+
+template <class Measure>
+void rerank_by(const Measure& measure, const typename Measure::Row* rows, size_t width,
+               const Candidates& candidates, Control& control, const Ranking& ranking) {
+  const auto make = [&](size_t k) -> std::unique_ptr<Worker> {
+    return std::make_unique<MeasuringWorker<Measure>>(measure, rows, width, candidates, k);
+  };
+  rerank_with(make, width * sizeof *rows, candidates, control, ranking);
 }
 
 }  // namespace
@@ -163,8 +193,8 @@ RERANK(int8_t, int8_t);
 
 namespace {
 
-// Distances of codes to the margins of one query after another: for each byte of a code a lookup
-// says what its values cost.
+// Distances of codes to the margins of one query after another: for each byte of a code, a lookup
+// has the cost of its values.
 class CodeMeasure {
  public:
   using Row = uint8_t;

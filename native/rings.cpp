@@ -7,11 +7,11 @@
 namespace densehash {
 namespace {
 
-// What things cost, in nanoseconds; only their ratios matter, and only for speed.
+// Costs in nanoseconds; only their ratios matter, and only for speed.
 constexpr double kBucketCost = 6;
 constexpr double kRowCost = 15;
 
-// f(number) for the numbers of so many bits of which so many are ones.
+// Calls f(number) for all numbers of this many bits with this many ones.
 template <class F>
 void for_each_choice(unsigned bits, unsigned ones, F&& f) {
   if (ones == 0) return f(0);
@@ -23,7 +23,7 @@ void for_each_choice(unsigned bits, unsigned ones, F&& f) {
   }
 }
 
-// How many rows of a bucket are looked at to find those with some values.
+// How many rows of a bucket are read to find those with some values.
 double n_looked_at(double n_rows, double n_values) { return n_values * (std::log2(n_rows) + 2); }
 
 }  // namespace
@@ -57,18 +57,18 @@ bool Rings::search(size_t q, NearestCodes<Stream::any>& take) {
     };
     reader_.visit(table, rings_[table].buckets, queries_.row(q), take, is_new);
     if (take.is_complete(radius) || is_last(table)) return true;
-    // What was found so far is mostly not much farther than the nearest.
+    // The codes found so far are mostly not much farther than the nearest.
     if (spent_ > budget_ / 8 && 3 * (take.bound() - 1) > 4 * reach_) return false;
     advance(table);
   }
 }
 
-// Let a[t] rings of table t be visited, sum(a) = radius + 1, and d[t] be the distances of a
-// code's substrings, whose sum is at most the radius. There is a table from which on, going
-// round, all sums of a - d are positive (the cycle lemma; J. Qin, C. Xiao, Pigeonring: a
-// principle for faster thresholded similarity search, VLDB 2018). So it is enough to look for
-// codes in t where d[t] < a[t] and d[t] + d[t + 1] < a[t] + a[t + 1]; and as the rows of a bucket
-// are in order of the next substring, large buckets need not be visited whole.
+// Let a[t] rings of table t be visited, with sum(a) = radius + 1, and let d[t] be the distances of
+// the substrings of a code, whose sum is at most the radius. Then there is a table from which all
+// sums of a - d, around the cycle of tables, are positive (the cycle lemma; J. Qin, C. Xiao,
+// Pigeonring: a principle for faster thresholded similarity search, VLDB 2018). So it is enough to
+// look for codes in tables t with d[t] < a[t] and d[t] + d[t + 1] < a[t] + a[t + 1]. The rows of a
+// bucket are in order of the next substring, so only a part of a large bucket has to be visited.
 bool Rings::search(size_t q, RowsWithin& take) {
   start(q, rings_.size() > 1);
   plan_.resize(std::max(plan_.size(), take.radius + 1));

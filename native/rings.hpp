@@ -1,4 +1,4 @@
-// Search of tables by rings, from the query's own buckets outwards.
+// Searches tables by rings, from the query's own buckets outwards.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace densehash {
 struct RowsWithin {
   size_t bound() const { return radius + 1; }
   void hit(size_t distance, size_t row) { keys.push_back(HammingKey::make(distance, row)); }
-  // Appends all, in any order, and forgets them.
+  // Appends all rows to `all`, in any order, and clears this.
   void finish(std::vector<uint64_t>& all) {
     all.insert(all.end(), keys.begin(), keys.end());
     keys.clear();
@@ -24,42 +24,42 @@ struct RowsWithin {
   std::vector<uint64_t> keys;
 };
 
-// One thread's search. A ring is the buckets of a table at one distance of the query's substring.
-// If a[t] rings of table t were visited, all codes up to distance sum(a) - 1 were seen: others
-// differ by at least a[t] bits in each substring t. Which table's ring is the next does not
-// matter; the cheapest is, and so tables that are crowded around the query are left out.
+// The search of one thread. A ring is the buckets of a table at one distance from the query's
+// substring. After a[t] rings of each table t, all codes up to distance sum(a) - 1 were seen: the
+// others differ by at least a[t] bits in each substring t. The tables may take turns in any order.
+// The cheapest ring is always next, so tables with many rows near the query are avoided.
 class Rings {
  public:
   // Queries whose first buckets are looked up together.
   static constexpr size_t kQueries = 16;
 
-  // budget: nanoseconds, roughly, that a search may take.
+  // budget: roughly how many nanoseconds a search may take.
   Rings(const Kernels& kernels, const MultiTables& tables, double budget, Control& control,
         size_t worker)
       : tables_(tables), substrings_(tables.substrings), reader_(kernels, tables, control, worker),
         budget_(budget), rings_(substrings_.count()), block_values_(kQueries * rings_.size()),
         block_buckets_(kQueries * rings_.size()), reach_(reach()) {}
 
-  // What the last search cost, as far as it went.
+  // The cost of the last search, even if it gave up.
   double spent() const { return std::min(spent_, budget_); }
 
-  // Makes ready for a block of queries.
+  // Prepares a block of queries.
   void open(Codes queries);
 
-  // Shows near rows to take, each once, until there are enough. False where the budget is spent.
+  // Shows near rows to `take`, each once, until there are enough. False if the budget is spent.
   bool search(size_t q, NearestCodes<Stream::any>& take);
 
-  // Shows all rows within take.radius, each once. False where that would cost too much.
+  // Shows all rows within take.radius, each once. False if that would cost too much.
   bool search(size_t q, RowsWithin& take);
 
  private:
   static constexpr size_t kNone = SIZE_MAX;
-  // The next ring of a table: all closer ones were visited.
+  // The next ring of a table; all closer ones were visited.
   struct Ring {
     unsigned distance = 0;
-    double n_buckets;  // empty ones too
+    double n_buckets;  // including empty ones
     bool is_open;      // whether its buckets were looked up
-    double cost;       // of what is to be done next: of that, or of visiting them
+    double cost;       // of the next step: to look them up, or to visit them
     std::vector<Bucket> buckets;
   };
   struct Planned {
@@ -68,7 +68,7 @@ class Rings {
     std::vector<Bucket> buckets;
   };
 
-  // How far the budget would last if rows lay evenly; where they do not, it lasts less.
+  // Up to which radius the budget would last if rows were spread evenly; otherwise it is less.
   size_t reach();
 
   size_t after(size_t table) const { return table + 1 < rings_.size() ? table + 1 : 0; }
@@ -78,17 +78,19 @@ class Rings {
   bool is_looked_for(const uint8_t* code, size_t table) const;
 
   void start(size_t q, bool refines);
-  // The table whose next ring is the cheapest, looked up and paid for; kNone over the budget.
+  // The table whose next ring is the cheapest; looks the ring up and counts its cost. kNone if that
+  // is over the budget.
   size_t next();
   void advance(size_t table);
   void look_up(size_t table);
-  // Opens a ring; to refine a bucket means, mostly, to look for the values at distance 1.
+  // Sets the cost of a ring that was looked up; refining a bucket mostly means to search for the
+  // values at distance 1.
   void price(Ring& ring);
-  // Replaces large buckets by those stretches of them whose next substring is near enough.
+  // Replaces large buckets by their stretches whose next substring is near enough.
   void refine(Planned& ring);
-  // Appends the stretches of a bucket whose next substring has a sought value: each begins at the
-  // first row that has it or more, and ends at the first with more. All are searched for side by
-  // side, so that their codes come from memory together.
+  // Appends the stretches of a bucket whose next substring has a sought value. Each begins at the
+  // first row with at least this value, and ends at the first with a larger one. All are searched
+  // for together, so that their codes are fetched from memory together.
   void find_sought(size_t table, size_t next, Bucket bucket);
 
   const MultiTables& tables_;
@@ -103,7 +105,7 @@ class Rings {
   std::vector<uint32_t> block_values_;  // of all queries of the block
   std::vector<Bucket> block_buckets_;   // of these values
   size_t reach_;
-  // Of a bucket that is refined:
+  // For the bucket that is refined:
   std::vector<uint32_t> sought_, places_;
   std::vector<const uint8_t*> codes_;
   std::vector<Bucket> refined_;

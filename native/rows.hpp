@@ -1,6 +1,6 @@
-// Distances of one query to many codes, in plain C++: the portable path, and what the compiler
-// turns into the popcount instructions of the set that the including file is compiled for.
-// In an unnamed namespace for the reason given in kernels.hpp.
+// Distances of one query to many codes, in plain C++: the portable path. For other sets, the
+// compiler turns it into the popcount instructions of the set for which the including file is
+// compiled. In an unnamed namespace for the reason given in kernels.hpp.
 #pragma once
 
 #include <cstring>
@@ -35,7 +35,7 @@ inline uint64_t load_tail(const uint8_t* p, size_t bytes) {
   return word;
 }
 
-template <size_t BYTES>  // 0: known at run time only
+template <size_t BYTES>  // 0: only known at run time
 inline unsigned distance(const uint8_t* a, const uint8_t* b, size_t bytes) {
   if (BYTES != 0) bytes = BYTES;
   unsigned sum = 0;
@@ -55,7 +55,7 @@ void row_of_width(const uint8_t* query, const uint8_t* codes, size_t bytes, size
     out[i] = static_cast<D>(distance<BYTES>(query, codes + i * bytes, bytes));
 }
 
-// The common widths are loops of their own.
+// The common widths have their own loops.
 template <class D>
 void row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count, D* out) {
   switch (bytes) {
@@ -71,7 +71,7 @@ void row(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
   }
 }
 
-// Counts eight distances, one a byte, in pairs.
+// Counts eight distances, one in each byte, in pairs.
 ALWAYS_INLINE void count_pairs(uint64_t eight, uint32_t* pairs) {
   ++pairs[eight & 0xffff];
   ++pairs[eight >> 16 & 0xffff];
@@ -96,7 +96,7 @@ template <size_t BYTES>
 void gather_width(const uint8_t* query, const uint8_t* codes, size_t bytes,
                   const int64_t* positions, size_t count, uint16_t* out) {
   if (BYTES != 0) bytes = BYTES;
-  constexpr size_t kAhead = 32;  // positions jump about: fetch while others are compared
+  constexpr size_t kAhead = 32;  // positions are scattered: fetches codes while others are compared
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count)
       __builtin_prefetch(codes + static_cast<size_t>(positions[i + kAhead]) * bytes);

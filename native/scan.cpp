@@ -3,13 +3,13 @@
 namespace densehash {
 namespace {
 
-// Codes in a block. By lookups: so many that the lookups' way into the first-level cache is
-// forgotten. One by one: few enough to stay there for the next query.
+// Codes in a block. With lookups: so many that loading the lookups into the first-level cache costs
+// little. One by one: few enough to stay in this cache for the next query.
 constexpr size_t kBundleBlock = 2048;
 size_t row_block(size_t bytes) {
   return std::clamp(32 * 1024 / bytes / kRun * kRun, 4 * kRun, 64 * kRun);
 }
-// Lookups of a batch: most of a second-level cache.
+// Bytes for the lookups of a batch: most of a second-level cache.
 constexpr size_t kLookupBytes = 768 * 1024;
 constexpr size_t kMostQueries = 256;
 
@@ -42,8 +42,8 @@ void fill_lookup(const uint8_t* const* queries, size_t entry, size_t part_bytes,
   }
 }
 
-// So many queries of a bundle take less time by its lookups than otherwise, at 64 to 512 bits on
-// NEON: half a bundle as long as 21 to 27 queries one by one, a whole one 15 to 19 queries longer.
+// From this many queries in a bundle on, lookups are faster, at 64 to 512 bits on NEON: half a
+// bundle takes as long as 21 to 27 queries one by one, a whole bundle 15 to 19 queries longer.
 constexpr size_t kFewestOfHalf = 27, kFewestOfWhole = kBundle / 2 + 15;
 
 }  // namespace
@@ -56,7 +56,7 @@ Layout::Parts::Parts(const BundleKernels& kernels, size_t bytes) : kernels(kerne
     part.first_byte = first_byte;
     part.bytes = std::min(cut.part_bits / 8, bytes - first_byte);
     const size_t bits = 8 * part.bytes;
-    // As few fields as pair_bits for two of them allow; bits left over go to the first of a pair.
+    // As few fields as pair_bits for each two allow; leftover bits go to the first of a pair.
     part.fields = (2 * bits + cut.pair_bits - 1) / cut.pair_bits;
     const size_t narrow = cut.pair_bits / 2;
     size_t left_over = bits > narrow * part.fields ? bits - narrow * part.fields : 0;
@@ -145,7 +145,7 @@ const uint8_t* Scan::part_lookups(const Bundles& bundles, size_t bundle, size_t 
 }
 
 void Scan::expand(const Bundles& bundles, const uint8_t* codes, size_t count) {
-  // In order: what a part writes too much is overwritten by the next.
+  // In order: what a part writes beyond its end is overwritten by the next.
   for (size_t p = 0; p < bundles.layout.parts.size(); ++p) {
     const Layout::Part& part = bundles.layout.parts[p];
     bundles.layout.kernels.expand(codes, batch_.queries_.bytes, part.first_byte, part.bytes, count,

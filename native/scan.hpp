@@ -1,4 +1,4 @@
-// Distances of a batch of queries to a range of codes, a tile at a time, never all at once.
+// Computes distances of a batch of queries to a range of codes, one tile at a time.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ struct Codes {
   const uint8_t* row(size_t i) const { return data + i * bytes; }
 };
 
-// Distances of `n_queries` queries to `count` codes, entry (code, query) at code * lanes + query.
+// Distances of `n_queries` queries to `count` codes; entry (code, query) is at code * lanes +
+// query.
 template <class D>
 struct Tile {
   const D* distances;
@@ -41,7 +42,7 @@ struct Layout {
     Parts(const BundleKernels& kernels, size_t bytes);
 
     const BundleKernels& kernels;
-    std::vector<Part> parts;  // none where there are no such kernels
+    std::vector<Part> parts;  // empty if there are no such kernels
     size_t fields = 0;        // of all parts
     size_t lookup_bytes = 0;  // of all parts, for one bundle of queries
   };
@@ -88,14 +89,14 @@ class Batch {
   std::vector<CacheLine> lookups_;  // bytes, bundle by bundle, part by part
 };
 
-// One thread's way through codes, looking for near ones.
+// The scan of one thread through codes, for near ones.
 class Scan {
  public:
   Scan(const Batch& batch, Control& control, size_t worker);
 
-  // visit.hit(query, distance, code) for the codes in [begin, end) that are closer than
-  // visit.bound(query), in rising order for each query. The bound may fall, but is asked for once
-  // a block: visit.hit is to look again.
+  // Calls visit.hit(query, distance, code) for the codes in [begin, end) that are closer than
+  // visit.bound(query), in ascending order for each query. The bound may fall, but it is read only
+  // once per block, so visit.hit must check again.
   template <class Visit>
   void visit_below(const Codes& codes, size_t begin, size_t end, Visit&& visit) {
     const Kernels& kernels = batch_.kernels_;
@@ -151,7 +152,7 @@ class Scan {
         bounds[entry] = static_cast<uint16_t>(bound);
       most = std::max(most, bound);
     }
-    // Below a bound that fits, distances in bytes are right even where others saturate.
+    // If the bound fits a byte, distances below it are right, even if others saturate.
     if (most <= 255) {
       uint8_t narrow[kRun];
       std::copy_n(bounds, kRun, narrow);
@@ -168,7 +169,7 @@ class Scan {
     }
   }
 
-  // Cuts a block's codes into the offsets of their fields.
+  // Turns the codes of a block into the offsets of their fields.
   void expand(const Bundles& bundles, const uint8_t* codes, size_t count);
   const uint16_t* part_offsets(const Bundles& bundles, size_t part) const;
   const uint8_t* part_lookups(const Bundles& bundles, size_t bundle, size_t part) const;
@@ -205,7 +206,7 @@ class Scan {
       const size_t first = runs_[r].index * kRun;
       for (uint64_t mask = runs_[r].mask; mask != 0; mask &= mask - 1) {
         const size_t entry = first + static_cast<size_t>(__builtin_ctzll(mask));
-        if (entry >= end) break;  // the padding of the last run
+        if (entry >= end) break;  // padding of the last run
         visit.hit(tile.first_query + (entry & (tile.lanes - 1)), size_t{tile.distances[entry]},
                   tile.first_code + (entry >> shift));
       }
@@ -220,7 +221,7 @@ class Scan {
   size_t worker_;
   bool fits_byte_;  // every distance, and every bound
   size_t block_;    // codes in a block, at most
-  // The first blocks are small: while there is no bound yet, all of a block's codes are hits.
+  // The first blocks are small: without a bound, all codes of a block are hits.
   size_t growing_ = 64;
   std::vector<uint16_t> offsets_;  // part by part, code by code
   std::vector<CacheLine> tile_;

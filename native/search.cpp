@@ -14,7 +14,7 @@ namespace densehash {
 
 namespace {
 
-// Gives take(query, distance, code) all codes up to a radius.
+// Calls take(query, distance, code) for all codes up to a radius.
 template <class Take>
 struct Near {
   size_t bound(size_t) const { return radius + 1; }
@@ -29,7 +29,7 @@ struct Found {
   size_t query;
   uint64_t key;
 };
-// What a thread keeps of them. If there are more, they are counted, and placed by the counts.
+// How many codes a thread keeps. If there are more, they are counted, and placed by the counts.
 constexpr size_t kMostFound = 128 * 1024;
 
 }  // namespace
@@ -47,7 +47,7 @@ void within(const Kernels& kernels, Codes queries, Codes codes, size_t radius, C
   const size_t width = codes.bits() + 1;
   const size_t most = fitting(width * sizeof(int64_t));
   const Plan plan(queries, codes, std::min(Batch::most_queries(layout), most), control);
-  // Each thread shows a range of the codes to take(range, query of the batch, distance, code).
+  // Each thread calls take(range, query of the batch, distance, code) for a range of the codes.
   const auto visit = [&](const Batch& batch, auto&& take) {
     control.run(plan.n_workers, plan.n_workers, [&](size_t range, size_t worker) {
       auto take_one = [&](size_t q, size_t distance, size_t code) {
@@ -126,9 +126,9 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
 
 namespace {
 
-// One thread's counts for the queries of a batch. Relevant positions that rise are met on the way:
-// those in a block of codes follow each other, and lie within it. Where they do not rise, one lies
-// outside its block, and the query is left to count_singly.
+// The counts of one thread for the queries of a batch. Relevant positions are counted on the way if
+// they ascend: those in a block of codes are then consecutive and inside it. If they do not ascend,
+// some position is outside its block, and count_singly counts the query.
 struct Histogram {
   void visit(size_t begin, size_t end) {
     all.visit(begin, end, control, worker,
@@ -137,8 +137,8 @@ struct Histogram {
               });
   }
 
-  // Neighbours are often equally far: counting them in turns into two places spares a wait for
-  // the count before.
+  // Neighbours are often equally far: counting them alternately in two places avoids waiting for
+  // the last count.
   template <class D>
   bool count_rising(size_t q, const D* row, int64_t first, size_t n) {
     const int64_t* begin = positions + limits[q];
@@ -168,7 +168,7 @@ struct Histogram {
 
   Counter all;
   size_t width;
-  const int64_t* limits;  // from the first query of the batch on
+  const int64_t* limits;  // of the queries of the batch
   const int64_t* positions;
   Control& control;
   size_t worker;
@@ -206,7 +206,7 @@ void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevan
   const size_t width = codes.bits() + 1;
   const Relevant some = relevant != nullptr ? *relevant : Relevant{};
   const Plan plan(queries, codes, fitting(Counter::bytes_a_query(codes)), control);
-  std::vector<char> left(queries.count, relevant != nullptr);  // relevant ones not yet counted
+  std::vector<char> left(queries.count, relevant != nullptr);  // relevant codes not counted yet
   using Visitor = std::unique_ptr<Histogram>;
   using Prepared = std::pair<size_t, Codes>;
   visit_batches(

@@ -1,4 +1,4 @@
-// The four questions about packed codes. Outputs belong to the caller.
+// The four searches of packed codes. Outputs belong to the caller.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace densehash {
 
-// The k nearest of every query, ordered by (distance, position); -1 where there are fewer.
+// The k nearest codes of every query, ordered by (distance, position); -1 for missing ones.
 // distances, indices: (queries, k).
 void top_k(const Kernels& kernels, Codes queries, Codes codes, size_t k, Control& control,
            int32_t* distances, int64_t* indices);
 
-// Room for the answers of `within`, made once their number is known: limits[queries] of them.
+// Room for the answers of `within`, made when their number is known, which is limits[queries].
 struct Room {
   int32_t* distances;
   int64_t* indices;
@@ -34,11 +34,11 @@ void distances(const Kernels& kernels, Codes queries, Codes codes, Control& cont
                uint16_t* distances);
 
 // Positions of some codes for every query: positions[limits[q]:limits[q + 1]]. The caller has
-// checked them, but another thread may change them at any time; limits nobody changes.
+// checked them, but another thread may change the positions at any time; limits do not change.
 struct Relevant {
   static constexpr int64_t kSome = 4096;
 
-  // Copies the next of the positions up to `end`, kSome at most; returns how many.
+  // Copies the next positions up to `end`, at most kSome; returns how many.
   size_t copy(int64_t first, int64_t end, size_t n_codes, int64_t* to) const {
     const size_t n = static_cast<size_t>(std::min(kSome, end - first));
     std::memcpy(to, positions + first, n * sizeof *to);
@@ -51,11 +51,11 @@ struct Relevant {
 
   const int64_t* limits;
   const int64_t* positions;
-  int64_t* counts;  // (queries, bits + 1), set to zero by the caller
+  int64_t* counts;  // (queries, bits + 1); the caller has set them to zero
 };
 
-// How many codes lie at each distance, and how many of the relevant ones (nullptr: none are).
-// counts: (queries, bits + 1), set to zero by the caller.
+// Counts the codes at each distance, and the relevant ones among them (nullptr: there are none).
+// counts: (queries, bits + 1); the caller has set them to zero.
 void histogram(const Kernels& kernels, Codes queries, Codes codes, const Relevant* relevant,
                Control& control, int64_t* counts);
 

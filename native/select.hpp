@@ -10,12 +10,12 @@
 
 namespace densehash {
 
-// How the positions of a stream come. Where they rise, candidates at the k-th distance so far are
+// The order of positions in a stream. If they ascend, further candidates at the k-th distance come
 // too late.
 enum class Stream { rising, any };
 
-// From which distance on candidates are not needed: counts them by distance, and falls as soon as
-// the counts allow it, whatever the order of distances.
+// The distance from which on candidates are not needed. It counts candidates by distance, and falls
+// as soon as the counts allow it, whatever the order of distances.
 template <Stream STREAM>
 class CountedBound {
  public:
@@ -31,19 +31,19 @@ class CountedBound {
     ++counts_[distance];
     add_counted(1);
   }
-  // The same for some that are in counts() already.
+  // The same for candidates that the caller has added to counts().
   uint32_t* counts() { return counts_.data(); }
   void add_counted(size_t n) {
     n_closer_ += n;
-    // To the k-th distance where positions rise, otherwise to the one after it.
+    // Falls to the k-th distance if positions ascend, otherwise to the one after it.
     while (n_closer_ - (STREAM == Stream::rising ? 0 : n_last()) >= k_)
       n_closer_ -= counts_[--value_];
   }
 
-  // Where one is known before there are candidates.
+  // If a bound is known before there are candidates.
   void set(size_t value) { value_ = value; }
 
-  // Of the last distance below the bound, only so many are left.
+  // Only n candidates are left at the last distance below the bound.
   void keep_last(size_t n) {
     n_closer_ -= n_last() - n;
     counts_[value_ - 1] = static_cast<uint32_t>(n);
@@ -64,8 +64,8 @@ class CountedBound {
   std::vector<uint32_t> counts_;
 };
 
-// Keeps candidates in a buffer that is cut only when it is full. No heap: its cost does not depend
-// on the order.
+// Keeps candidates in a buffer that is cut only when it is full. Unlike with a heap, the cost does
+// not depend on the order.
 template <Stream STREAM>
 class NearestCodes {
  public:
@@ -77,7 +77,7 @@ class NearestCodes {
   // Candidates at this distance or farther are not needed any more.
   size_t bound() const { return bound_.value(); }
 
-  // Whether there are k up to this distance.
+  // Whether there are k candidates up to this distance.
   bool is_complete(size_t distance) const {
     return bound_.value() <= distance + 1 && bound_.n_closer() >= k_;
   }
@@ -90,7 +90,8 @@ class NearestCodes {
     bound_.add(distance);
   }
 
-  // Appends the (up to) k nearest and forgets all. In order of position where that rises.
+  // Appends the (up to) k nearest and clears this. If positions ascend, they are in order of
+  // position.
   void finish(std::vector<uint64_t>& keys) {
     if (size_ > k_) cut();
     keys.insert(keys.end(), keys_.begin(), keys_.begin() + static_cast<ptrdiff_t>(size_));
@@ -100,14 +101,14 @@ class NearestCodes {
   }
 
  private:
-  // Keeps the k nearest of more.
+  // Keeps the k nearest.
   __attribute__((noinline)) void cut() {
     if constexpr (STREAM == Stream::any) {
       const auto last = keys_.begin() + static_cast<ptrdiff_t>(k_ - 1);
       std::nth_element(keys_.begin(), last, keys_.begin() + static_cast<ptrdiff_t>(size_));
       last_ = *last;
       size_ = k_;
-    } else {  // all below the bound, and the first at the bound that make them k
+    } else {  // all below the bound, and then the first at the bound, up to k
       size_t kept = 0, at_bound = k_ - bound_.n_closer();
       for (size_t i = 0; i < size_; ++i) {
         const uint64_t key = keys_[i];
@@ -129,7 +130,7 @@ class NearestCodes {
   std::vector<uint64_t> keys_;
 };
 
-// Writes the first of a query's keys where the caller wants them.
+// Writes the first keys of a query to arrays of distances and positions.
 inline void put_keys(const std::vector<uint64_t>& keys, size_t most, int32_t* distances,
                      int64_t* positions) {
   const size_t count = std::min(keys.size(), most);

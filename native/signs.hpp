@@ -1,7 +1,7 @@
-// Sketches of signs: a row x in the group of centre c is remembered by signs s in {-1, 1}^B, such
-// that s G has nearly the direction of the residual r = x - c, and by two factors. G, (bits,
-// width), is the decoder.
-// A bit is 1 where its sign is positive, the first one lowest in its byte.
+// Sketches of signs: of a row x in the group of centre c, two factors are kept, and signs s in
+// {-1, 1}^B such that s G has nearly the direction of the residual r = x - c. G, (bits, width), is
+// the decoder.
+// A bit is 1 if its sign is positive; the first bit is the lowest of its byte.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace densehash {
 
 struct Decoder {
   const int8_t* matrix;  // G: (bits, padded_width), in whole numbers
-  const float* steps;    // what 1 stands for in each of its rows
+  const float* steps;    // the value of 1 in each of its rows
   const float* gram;     // G Gᵀ: (bits, bits)
   size_t bits, width;    // bits are a multiple of 8
-  size_t padded_width;   // with zeros, to a multiple of 16
+  size_t padded_width;   // width, padded with zeros to a multiple of 16
   Dots dots;
 };
 
@@ -36,7 +36,7 @@ struct Residuals {
   size_t count;
 };
 
-// What factors are made of, for each row.
+// The numbers from which the factors of a row are computed.
 struct Lengths {
   float residual;  // |r|²
   float decoded;   // |y|², y = s G
@@ -44,19 +44,19 @@ struct Lengths {
   float product;   // <y, r>
 };
 
-// out: (count, bits), the products of rows (count, width) with a matrix (width, bits), bits a
-// multiple of 8. Each sum goes in the order of the width, so that it does not depend on the rows
-// beside.
+// out: (count, bits), the products of rows (count, width) with a matrix (width, bits); bits is a
+// multiple of 8. Each sum is in the order of features, so that it does not depend on the other
+// rows.
 void multiply(const float* rows, size_t count, const float* matrix, size_t width, size_t bits,
               float* out);
 
-// Signs by descent: first one after the other, then `sweeps` times each is flipped if that brings
-// s G nearer to r / |r|, of which G r is a product of bytes. codes: (count, bits / 8), lengths:
-// (count,).
+// Signs by descent: first they are chosen one after the other; then, `sweeps` times, each is
+// flipped if that brings s G nearer to r / |r|. G r is a product of bytes. codes: (count, bits /
+// 8), lengths: (count,).
 void encode_signs(const Decoder& decoder, const Residuals& residuals, size_t sweeps,
                   Control& control, uint8_t* codes, Lengths* lengths);
 
-// Centres near each one, by which a second group is found for a row in it.
+// The centres near each centre, among which the second group of a row is found.
 struct NearCenters {
   const uint32_t* numbers;  // (groups, count)
   const float* products;    // of the centre with each of these: (groups, count)
@@ -64,15 +64,15 @@ struct NearCenters {
   size_t count;
 };
 
-// A second group for every row: the nearest after the square of the part of its residual is added
-// that is parallel to the first one. out: (count,)
+// A second group for every row: the nearest by squared distance plus the square of the part of its
+// residual that is parallel to the first residual. out: (count,)
 void second_groups(const Residuals& residuals, size_t width, const NearCenters& near,
                    Control& control, uint32_t* out);
 
 // --- layout ------------------------------------------------------------------------------------
 
-// Entries in blocks, see kernels.hpp, the last one filled up with zeros. codes: (count, bits / 8),
-// factors: (count, 2).
+// Puts entries into blocks, see kernels.hpp; the last block is padded with zeros. codes: (count,
+// bits / 8), factors: (count, 2).
 void pack_signs(const uint8_t* codes, const int16_t* factors, size_t count, size_t bits,
                 uint8_t* blocks);
 void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* codes,
@@ -80,7 +80,7 @@ void unpack_signs(const uint8_t* blocks, size_t count, size_t bits, uint8_t* cod
 
 // --- searching ---------------------------------------------------------------------------------
 
-// What a factor of 1 stands for.
+// The value of a factor of 1.
 struct Units {
   float alpha, beta;
 };
@@ -93,17 +93,17 @@ struct SignModel {
   const float* shift;    // (width,)
   const float* centers;  // (groups, width)
   const int8_t* matrix;  // the decoder: (bits, padded_width)
-  const float* steps;    // what 1 stands for in each of its rows
-  size_t padded_width;   // with zeros, to a multiple of 16
+  const float* steps;    // the value of 1 in each of its rows
+  size_t padded_width;   // width, padded with zeros to a multiple of 16
   Dots dots;
   std::shared_ptr<const WholeCenters> wholes;
   Units units;
-  // For the metric ip: 0, or a length to which rows are brought by one more feature, so that those
-  // with large products are near to queries of this length. Groups are visited by these distances.
+  // For the metric ip: 0, or the length that one more feature gives to all rows, so that rows with
+  // large products are near to queries of this length. Groups are visited by these distances.
   float longest;
 };
 
-// A second sketch, of what the first leaves over: row l of its decoder is
+// A second sketch, of the rest that the first leaves: row l of its decoder is
 // halves[l] * directions[numbers[l]].
 struct SecondModel {
   const float* directions;  // (count, width)
@@ -114,8 +114,8 @@ struct SecondModel {
 
 enum class Values { none, float32, float16, uint8, int8 };
 
-// The entries of group i lie at limits[i]..limits[i + 1]. What the arrays say is checked before it
-// is followed.
+// The entries of group i are at limits[i]..limits[i + 1]. Numbers in the arrays are checked before
+// they are used.
 struct SignSegment {
   Range range(size_t group) const { return range_of(limits, group, n_entries); }
   size_t rank(size_t row) const { return rank_of(ranks, row, n_rows); }
@@ -130,14 +130,14 @@ struct SignSegment {
   const uint32_t* rows;  // of each entry
   size_t n_entries, n_rows;
   Values values;
-  const void* vectors;     // (rows, width); none: estimates are the distances
-  const uint32_t* ranks;   // of each row, its place in the order of ties; nullptr: its number
+  const void* vectors;     // (rows, width); nullptr: estimates are the distances
+  const uint32_t* ranks;   // the place of each row in the order of ties; nullptr: its number
   const uint8_t* allowed;  // by rank, whether a row may be found; nullptr: all may
-  // The same by entry, where it was made, which takes less time to follow: (blocks,), bit e of a
-  // block for entry e.
+  // The same by entry, which is faster; nullptr if it was not made. (blocks,), bit e of a block is
+  // for entry e.
   const uint32_t* wanted;
-  int64_t first;           // added to its rows' numbers
-  const float* scales;     // (rows,), what 1 stands for in vectors of int8; nullptr: 1
+  int64_t first;           // added to the numbers of its rows
+  const float* scales;     // (rows,), the value of 1 in vectors of int8; nullptr: 1
   const SecondModel* second_model;  // nullptr: there is no second sketch
   const uint8_t* second;            // (rows, bits / 8)
   const uint32_t* second_factors;   // (rows,): two numbers, each the upper half of a float's bits
@@ -145,13 +145,14 @@ struct SignSegment {
 
 struct SignSettings {
   size_t k;
-  size_t probes;  // groups visited at most
-  float spread;   // an estimate is off by at most so many times |q - c| / beta
-  // Groups are visited while rank * exp(4 (D - D1) / T) is at most this: rank counts from 1, D and
-  // D1 are squared distances to the group's and to the first centre, T to the k-th row so far.
+  size_t probes;  // how many groups are visited at most
+  float spread;   // an estimate is wrong by at most this times |q - c| / beta
+  // Groups are visited while rank * exp(4 (D - D1) / T) is at most this. rank counts from 1; D, D1
+  // and T are squared distances: to the centre of the group, to the first centre, and to the k-th
+  // row so far.
   float stop;
-  // Which groups have rows that may be found, (groups,); the others are passed over and do not
-  // count. nullptr: all have.
+  // Which groups have rows that may be found, (groups,); the others are skipped and do not count.
+  // nullptr: all have.
   const uint8_t* chosen = nullptr;
 };
 
@@ -165,9 +166,9 @@ struct SignEffort {
   int32_t groups, entries, vectors;
 };
 
-// The k nearest rows of each query, by (distance, first + rank); infinite and -1 where there are
-// fewer. queries: (queries, width) of Query, which is float, or the type of all vectors where that
-// is an integer. efforts: (queries,).
+// The k nearest rows of each query, by (distance, first + rank); infinite and -1 for missing rows.
+// queries: (queries, width) of Query, which is float, or the type of all vectors if that is an
+// integer. efforts: (queries,).
 template <class Query>
 void search_signs(const Kernels& kernels, const SignModel& model,
                   const std::vector<SignSegment>& segments, const Query* queries, size_t n_queries,
@@ -178,11 +179,11 @@ void search_signs(const Kernels& kernels, const SignModel& model,
 void mark_groups(const SignSegment& segment, const uint8_t* allowed, size_t n_groups,
                  uint8_t* out);
 
-// Which entries are of rows that may be found; see SignSegment::wanted, which out becomes.
+// Marks the entries of rows that may be found; out has the form of SignSegment::wanted.
 void mark_entries(const SignSegment& segment, const uint8_t* allowed, uint32_t* out);
 
 // The k nearest of some rows, all of which are compared: chosen[s] are numbers of rows of segment
-// s, which has vectors. The rest is as above.
+// s, which has vectors. The other parameters are as above.
 template <class Query>
 void compare_rows(const SignModel& model, const std::vector<SignSegment>& segments,
                   const std::vector<Chosen>& chosen, const Query* queries, size_t n_queries,

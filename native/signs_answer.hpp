@@ -1,4 +1,4 @@
-// What is known of the neighbours of a query.
+// The neighbours of a query that are known so far.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // An entry that may be one of the nearest.
 struct Candidate {
-  float estimate, least;  // less what it may be off
+  float estimate, least;  // the estimate, and the estimate minus its largest error
   uint32_t segment, entry;
-  uint32_t row;  // first its entry, which is where its number is read from
+  uint32_t row;  // at first its entry, from which its number is read later
 };
 
 struct Found {
@@ -40,7 +40,7 @@ class Best : public std::vector<Found> {
     }
     std::push_heap(begin(), end());
   }
-  // Once they are in order.
+  // Call it after they are in order.
   void write(const Ranking& ranking, size_t query) const {
     float* distances = ranking.distances + query * ranking.k;
     int64_t* positions = ranking.positions + query * ranking.k;
@@ -54,7 +54,7 @@ class Best : public std::vector<Found> {
   }
 };
 
-// Rows that were compared.
+// The rows that were compared.
 class Seen {
  public:
   void clear() {
@@ -62,7 +62,7 @@ class Seen {
     shift_ = 64 - __builtin_ctzll(kFewest);
     count_ = 0;
   }
-  // Whether it is new.
+  // Adds a row, and returns whether it is new.
   bool add(uint64_t row) {
     if (4 * ++count_ > 3 * rows_.size()) grow();
     for (size_t at = row * 0x9e3779b97f4a7c15 >> shift_;; ++at) {
@@ -93,7 +93,7 @@ class Seen {
   size_t count_ = 0;
 };
 
-// What is known of a query's neighbours.
+// The neighbours of a query that are known so far.
 struct Answer {
   void clear() {
     waiting.clear();
@@ -102,7 +102,7 @@ struct Answer {
     bound = kInfinite;
     effort = {0, 0, 0};
   }
-  // To go on in another share.
+  // Continues the answer of the first share in another share.
   void go_on_from(const Answer& first, size_t number, size_t its_share) {
     clear();
     best = first.best;
@@ -118,10 +118,10 @@ struct Answer {
     effort.entries += other.effort.entries;
     effort.vectors += other.effort.vectors;
   }
-  // The k best, once each.
+  // Puts the k best in order, each once.
   void order(size_t k) {
     std::sort(best.begin(), best.end());
-    if (best.size() <= k) return;  // of one share
+    if (best.size() <= k) return;  // there is only one share
     seen.clear();
     best.erase(std::remove_if(best.begin(), best.end(),
                               [&](const Found& found) { return !seen.add(found.position); }),
@@ -130,7 +130,7 @@ struct Answer {
   }
 
   std::vector<Candidate> waiting;
-  size_t n_named = 0;  // of these, whose rows are known
+  size_t n_named = 0;  // how many of these have known rows
   Best best;
   Seen seen;
   float bound = kInfinite;  // an estimate at this or above is not wanted

@@ -35,7 +35,7 @@ void Comparer::name_rows(Answer& answer) const {
   answer.n_named = kept;
 }
 
-// The k-th best. Where rows come twice, the 2k-th best after the first group.
+// The bound is the k-th best or, if rows may come twice, the 2k-th best after the first group.
 void Comparer::tighten(Answer& answer) {
   const bool is_twice = has_twins_ && (answer.effort.groups > 1 || model_.n_groups == 1);
   const size_t n = is_twice ? 2 * k_ : k_;
@@ -45,7 +45,7 @@ void Comparer::tighten(Answer& answer) {
   for (const Candidate& c : waiting) estimates_.push_back(c.estimate);
   const auto last = estimates_.begin() + static_cast<ptrdiff_t>(n - 1);
   std::nth_element(estimates_.begin(), last, estimates_.end());
-  const float bound = std::nextafter(*last, kInfinite);  // these are wanted themselves
+  const float bound = std::nextafter(*last, kInfinite);  // the last itself stays wanted
   answer.bound = std::min(answer.bound, bound);
   waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
                                [&](const Candidate& c) { return !(c.least < answer.bound); }),
@@ -53,7 +53,7 @@ void Comparer::tighten(Answer& answer) {
   answer.n_named = waiting.size();
 }
 
-// Estimates are squared distances; for cosine of rows of length 1, for ip twice the distance.
+// Estimates are squared distances; for cosine, of rows of length 1; for ip, twice the distance.
 float Comparer::from_estimate(float estimate) const {
   if (model_.metric == Metric::l2) return std::sqrt(std::max(estimate, 0.0f));
   return model_.metric == Metric::ip ? estimate / 2 : std::max(estimate / 2, 0.0f);

@@ -1,4 +1,4 @@
-// Candidates of a search by signs, and their way to the k nearest.
+// From the candidates of a search by signs to the k nearest rows.
 #pragma once
 
 #include <vector>
@@ -8,23 +8,23 @@
 
 namespace densehash {
 
-// What one thread needs for one query after another.
+// The state of one thread, for one query after another.
 class Comparer {
  public:
   Comparer(const SignModel& model, const std::vector<SignSegment>& segments, size_t k,
            Exacts exacts);
 
-  // Whether rows have more than one entry, so that one may be found twice.
+  // Whether rows have more than one entry, so that a row may be found twice.
   bool has_twins() const { return has_twins_; }
 
-  // Reads the rows of new candidates, and leaves out those that may not be found. Later than they
-  // were scanned: by then, what is read here has come to the cache.
+  // Reads the rows of new candidates, and removes those that may not be found. Called some time
+  // after the scan, when what it reads has been fetched into the cache.
   void name_rows(Answer& answer) const;
 
-  // Draws a bound from estimates, before anything is compared.
+  // Lowers the bound by the estimates, before any vectors are compared.
   void tighten(Answer& answer);
 
-  // Compares those that may still be among the k nearest, likely ones first.
+  // Compares the candidates that may still be among the k nearest, the most likely first.
   void compare(Answer& answer);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 typedef float Floats4 __attribute__((vector_size(16)));
 
-// Rows that are multiplied together, and that a thread encodes at a time.
+// How many rows are multiplied together, and how many a thread encodes at a time.
 constexpr size_t kTogether = 8, kRows = 64;
 
 ALWAYS_INLINE Floats4 load(const float* from) {
@@ -50,8 +50,8 @@ void multiply_8(const float* const* rows, const float* panel, size_t width, floa
   }
 }
 
-// A panel stays in the first-level cache for all rows. The last row is repeated where the number
-// is no multiple of eight.
+// A panel stays in the first-level cache for all rows. If the number of rows is no multiple of
+// eight, the last row is repeated.
 void multiply_panels(const float* rows, size_t count, const float* panels, size_t width,
                      size_t bits, float* out) {
   for (size_t column = 0; column < bits; column += 8)
@@ -78,7 +78,7 @@ float product(const float* x, const float* y, size_t n) {
   return sum;
 }
 
-// left: G (r - s G), (bits,), kept up to date; G r at the start.
+// left: G (r - s G), (bits,), kept up to date; at the start, G r.
 class Descent {
  public:
   Descent(const Decoder& decoder)
@@ -94,7 +94,7 @@ class Descent {
   }
 
  private:
-  // Eight signs, one after the other; what they leave is written once for all of them.
+  // Chooses eight signs, one after the other; `left` is written once for all of them.
   void choose(float* left, size_t first) {
     float* const signs = signs_.data() + first;
     const float* const of_first = gram_ + first * bits_;
@@ -126,7 +126,7 @@ class Descent {
   bool flip(float* left) {
     bool any = false;
     for (size_t first = 0; first < bits_; first += 8) {
-      // Few bits flip: eight are asked at once.
+      // Few bits flip, so eight are tested at once.
       int found = 0;
       for (size_t b = first; b < first + 8; ++b) found |= gains(left, b);
       if (!found) continue;
@@ -238,7 +238,7 @@ void second_groups(const Residuals& residuals, size_t width, const NearCenters& 
 
 namespace {
 
-// Where four bits of an entry lie in its block.
+// Where four bits of an entry are in its block.
 struct Place {
   Place(size_t entry, size_t bits, size_t four)
       : byte(entry / kBlock * block_bytes(bits) + 16 * four + entry % 16),

@@ -36,7 +36,7 @@ class ExactVectors final : public Exact {
   size_t width_;
 };
 
-// Vectors in whole numbers with a scale for each row; for a metric that depends on lengths.
+// Vectors of whole numbers with a scale for each row; for metrics that depend on lengths.
 template <Metric METRIC>
 class ScaledVectors final : public Exact {
  public:
@@ -91,15 +91,15 @@ inline float float_of_bits(uint32_t bits) {
   return number;
 }
 
-// What a query and the rows of a decoder make together, kept: a query comes back.
+// Products of a query with the rows of the decoders, kept because a query comes back.
 struct Products {
   std::vector<float> relative;       // the query
-  std::vector<float> first, second;  // with the rows of both decoders, (bits,) each
+  std::vector<float> first, second;  // with the rows of each decoder, (bits,)
   float own;                         // see SignQueries
 };
 
-// Estimates by both sketches, in floats all through: where lookups in bytes tell which rows may be
-// near, these tell which are.
+// Estimates by both sketches, entirely in floats: lookups in bytes tell which rows may be near,
+// these estimates tell which are.
 template <class Query>
 class SecondSketch final : public Exact {
  public:
@@ -144,7 +144,7 @@ class SecondSketch final : public Exact {
     const float second =
         float_of_bits(factors & 0xffff0000u) - float_of_bits(factors << 16) * of_second;
     const float found = to_center(group_of(entry)) + (first + second);
-    if (std::isnan(found)) return kFarthest;  // of a damaged file
+    if (std::isnan(found)) return kFarthest;  // from a damaged file
     if (model_.metric == Metric::l2) return std::sqrt(std::max(found, 0.0f));
     return model_.metric == Metric::ip ? found / 2 : std::max(found / 2, 0.0f);
   }
@@ -198,7 +198,7 @@ class SecondSketch final : public Exact {
     return found;
   }
 
-  // Always one of the groups, whatever a damaged file says.
+  // Always a valid group, even if the file is damaged.
   size_t group_of(size_t entry) const {
     const int64_t* const limits = segment_.limits;
     size_t low = 0, high = model_.n_groups;  // it is at low or above, and below high

@@ -1,4 +1,4 @@
-// Distances by more than signs: by the vectors of a segment, or by its second sketch.
+// Distances that are better than estimates by signs: by vectors, or by the second sketch.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace densehash {
 
-// Distances of the rows of a segment, each with one of its entries, to one query after another.
+// Distances of rows of a segment to one query after another; a row comes with one of its entries.
 class Exact {
  public:
   virtual ~Exact() = default;
@@ -17,8 +17,8 @@ class Exact {
   virtual void fetch(size_t row) const = 0;
 };
 
-// One for each segment; nullptr where it has neither vectors nor a second sketch. Keeps pointers
-// to what is given.
+// One for each segment; nullptr if it has neither vectors nor a second sketch. Keeps pointers to
+// its arguments.
 using Exacts = std::vector<std::unique_ptr<Exact>>;
 template <class Query>
 Exacts exacts_of(const SignModel& model, const std::vector<SignSegment>& segments,

@@ -25,7 +25,7 @@ void GroupOrder::start(SignQueries& queries, size_t q) {
 
 bool GroupOrder::order_more(size_t i) {
   uint64_t* const keys = least_.keys();
-  if (is_partial_) {  // the others that were looked at
+  if (is_partial_) {  // adds the others that were compared
     is_partial_ = false;
     for (size_t j = 0; j < n_gathered_; ++j) {
       const uint64_t key = make_float_key(distances_[j], j);

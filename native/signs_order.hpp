@@ -6,8 +6,8 @@
 
 namespace densehash {
 
-// The groups of one query after another, nearly by their distance: the centres in the nearest
-// regions are looked at first, those in others when many of these were visited.
+// The groups of one query after another, nearly in order of distance: the centres in the nearest
+// regions are compared first, those in other regions after many of the first were visited.
 class GroupOrder {
  public:
   explicit GroupOrder(const SignModel& model)
@@ -16,42 +16,42 @@ class GroupOrder {
 
   void start(SignQueries& queries, size_t q);
 
-  // Whether there is an i-th group, to be asked for one after the other from 0 on.
+  // Whether there is an i-th group. Call it for 0, 1, 2 and so on.
   bool has(size_t i) { return i < ordered_ || order_more(i); }
-  // Whether the i-th is known without work.
+  // Whether the i-th group is known already.
   bool is_known(size_t i) const { return i < ordered_; }
-  float distance(size_t i) { return float_of(least_.keys()[i]); }  // less own(q), nearly
+  float distance(size_t i) { return float_of(least_.keys()[i]); }  // squared, minus own(q); rounded
   size_t number(size_t i) { return model_.wholes->groups[place(i)]; }
   // Whether rounding to whole numbers has changed the i-th distance by little.
   bool is_close(size_t i) {
     if (model_.metric == Metric::ip) return false;
     const WholeRows& centers = model_.wholes->centers;
     const float step = centers.steps[place(i)], square = centers.squares[place(i)];
-    const float whole = own_ + distance(i);  // squared; and the variance of its rounding
+    const float whole = own_ + distance(i);  // squared; below, the variance of its rounding
     const float variance = (step * step * own_ + unit_ * unit_ * square) / 3;
     return whole > 0 && variance < kLittle * kLittle * whole * whole;
   }
 
  private:
-  // Groups that are put in order at once.
+  // How many groups are put in order at once.
   static constexpr size_t kOrdered = 64;
-  // More centres are looked at when one in so many of those before was visited.
+  // More centres are compared after one in this many of the earlier ones was visited.
   static constexpr size_t kVisited = 16;
-  // What rounding may change of a squared distance, as a share.
+  // The share of a squared distance that rounding may change.
   static constexpr float kLittle = 0.01f;
 
   size_t place(size_t i) { return places_[RowKey::position(least_.keys()[i])]; }
 
   size_t all_regions() const { return model_.wholes->regions.size(); }
 
-  // Puts more in order, from the i-th on; returns whether there is one.
+  // Puts more groups in order, from the i-th on; returns whether there is an i-th.
   bool order_more(size_t i);
-  // Looks at the centres in `count` more regions.
+  // Compares the centres in `count` more regions.
   void look(size_t count);
 
   const SignModel& model_;
   Least least_;
-  Array<uint32_t> places_;  // that were looked at
+  Array<uint32_t> places_;  // of the compared centres
   Array<int32_t> distances_, sums_;
   uint64_t* regions_ = nullptr;
   const int8_t* whole_ = nullptr;

@@ -9,7 +9,7 @@
 namespace densehash {
 namespace {
 
-// Of the products with all 16 signs of four rows of G.
+// The lookup from products with four rows of G at a time, for all 16 values of their signs.
 SignLookup make_lookup(const float* products, size_t bits, float least_step, uint8_t* bytes) {
   float widest = 0, base = 0;
   for (size_t b = 0; b < bits; b += 4) {

@@ -1,4 +1,4 @@
-// Products and sums may be one step here, which rounds otherwise: errors are larger than that.
+// Products and sums may be fused here, which rounds differently; the error bound allows for that.
 #include "signs_rough.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 typedef int32_t Ints4 __attribute__((vector_size(16)));
 
-// What is worked on at once stays in registers.
+// How many rows and queries are multiplied at once: they stay in registers.
 #ifdef __aarch64__
 constexpr size_t kRows = 4;
 #else
@@ -23,7 +23,7 @@ constexpr size_t kQuads = 4;
 // Rows that are fetched ahead.
 constexpr size_t kAhead = 8;
 
-// Loaded as a whole: compilers take what memcpy fills apart.
+// Loaded as one vector: compilers split what memcpy fills.
 typedef float Loaded4 __attribute__((vector_size(16), aligned(4), may_alias));
 ALWAYS_INLINE Floats4 four_from(const float* at) {
   return *reinterpret_cast<const Loaded4*>(at);
@@ -43,7 +43,7 @@ Rough::Rough(const SignModel& model, const SignSegment& segment, const float* qu
       stride_((count + 3) / 4 * 4), squares_(stride_),
       limits_(stride_, std::numeric_limits<float>::infinity()), columns_(width_ * stride_),
       products_(kShared * stride_) {
-  // More than rounding does to a product and two squares, as a share of the squares.
+  // More than the rounding error of a product and two squares, as a share of the squares.
   error_ = 4 * static_cast<float>(width_ + 8) * 0x1p-24f;
   for (size_t q = 0; q < count; ++q) {
     squares_[q] = square_of(queries + q * width_);
@@ -59,8 +59,8 @@ void Rough::set_bound(size_t q, float bound) {
   limits_[q] = std::min(limits_[q], limit);
 }
 
-// The nearest of each of k parts of the rows are k rows, and none is farther than the farthest of
-// these. That is not the least such bound, but takes a fraction of the time.
+// The nearest row of each of k parts are k rows, so the farthest of them is a bound. It is not the
+// smallest bound, but takes a fraction of the time.
 void Rough::want_nearest(size_t k) {
   if (k > n_rows_) return;
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
@@ -119,7 +119,7 @@ uint32_t Rough::near(size_t i) const {
     }
     uint64_t halves[2];
     std::memcpy(halves, &farther, sizeof halves);
-    if ((halves[0] & halves[1]) == ~uint64_t{0}) continue;  // as nearly always
+    if ((halves[0] & halves[1]) == ~uint64_t{0}) continue;  // nearly always
     for (size_t j = 0; j < 4; ++j) found |= uint32_t{farther[j] == 0 && q + j < count_} << (q + j);
   }
   return found;

@@ -1,5 +1,6 @@
-// Which of a few rows may be among the nearest of some queries, by products in floats: these are
-// made for several rows and queries at a time, which takes a fraction of a comparison.
+// Finds which of a few rows may be among the nearest of some queries, by products in floats. These
+// are computed for several rows and queries at a time, which takes a fraction of the time of exact
+// comparisons.
 #pragma once
 
 #include <vector>
@@ -10,22 +11,22 @@ namespace densehash {
 
 class Rough {
  public:
-  // Rows that are looked at together at most, and queries.
+  // How many rows and queries are compared together at most.
   static constexpr size_t kShared = 128, kQueries = 32;
 
-  // Of queries (count, width), at most kQueries, and a segment that has vectors of float32.
+  // For queries (count, width), at most kQueries, and a segment with vectors of float32.
   Rough(const SignModel& model, const SignSegment& segment, const float* queries, size_t count);
 
-  // Farther rows are not wanted by query q; before this is said, all are.
+  // Query q does not need rows farther than this; at first, it needs all.
   void set_bound(size_t q, float bound);
 
-  // Rows that are farther than k of those looked at are not wanted by any query.
+  // No query needs rows that are farther than k of the current rows.
   void want_nearest(size_t k);
 
-  // Of rows, at most kShared, after which n_after others follow.
+  // Sets the current rows, at most kShared; n_after more follow them in the array.
   void look_at(const uint32_t* rows, size_t n, size_t n_after);
 
-  // The queries to which row number i may be as near as wanted, whatever rounding does: a bit each.
+  // The queries that may need the i-th row, whatever the rounding: one bit each.
   uint32_t near(size_t i) const;
 
  private:
@@ -36,12 +37,12 @@ class Rough {
   Metric metric_;
   size_t width_;
   const float* vectors_;
-  size_t count_, stride_;  // queries, and these to a multiple of four
+  size_t count_, stride_;  // queries, and their number up to a multiple of four
   float error_;
-  size_t n_rows_ = 0;                    // that were looked at
+  size_t n_rows_ = 0;                    // current rows
   float of_rows_[kShared];               // squares
   std::vector<float> squares_, limits_;  // of queries: (stride,)
-  std::vector<float> columns_;           // queries, a feature below the other: (width, stride)
+  std::vector<float> columns_;           // queries, transposed: (width, stride)
   std::vector<float> products_;          // (rows, stride)
 };
 

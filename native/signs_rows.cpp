@@ -1,4 +1,4 @@
-// All of some rows compared with queries: those that a filter leaves, where they are few.
+// Compares queries with all of some rows: those that a filter leaves, if they are few.
 #include <algorithm>
 #include <memory>
 #include <type_traits>
@@ -15,7 +15,7 @@ constexpr size_t kAhead = 5;
 // Queries that share rows, and how many rows at a time.
 constexpr size_t kSharing = Rough::kQueries, kShared = Rough::kShared;
 
-// Where it is worth it.
+// If it pays; otherwise nullptr.
 template <class Query>
 std::unique_ptr<Rough> rough_of(const SignModel& model, const SignSegment& segment,
                                 const Query* queries, size_t count) {
@@ -35,7 +35,7 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
   for (const Chosen& some : chosen) n_rows += some.count;
   const double work = static_cast<double>(n_queries * n_rows * model.width);
   const size_t n_threads = control.worth_starting(work);
-  // Some queries are compared with a few rows after the other, which are in the cache then.
+  // Several queries are compared with a few rows at a time, which stay in the cache.
   const size_t each = std::clamp<size_t>(n_queries / n_threads, 1, kSharing);
   control.run(n_threads, (n_queries + each - 1) / each, [&](size_t part, size_t worker) {
     const size_t first = part * each, count = std::min(each, n_queries - first);
@@ -49,7 +49,7 @@ void compare_rows(const SignModel& model, const std::vector<SignSegment>& segmen
       const auto bound = [&](size_t q) {
         if (rough && best[q].size() == ranking.k) rough->set_bound(q, best[q].front().distance);
       };
-      for (size_t q = 0; q < count; ++q) bound(q);  // by the segments before
+      for (size_t q = 0; q < count; ++q) bound(q);  // from earlier segments
       const uint32_t* const rows = chosen[s].rows;
       const size_t n = chosen[s].count;
       for (size_t begin = 0; begin < n; begin += kShared) {

@@ -10,32 +10,32 @@
 namespace densehash {
 namespace {
 
-// Queries that are answered together at most, and that are prepared together.
+// How many queries are answered together at most, and how many are prepared together.
 constexpr size_t kTogether = 1024, kQueries = 8;
-// Blocks of the first group that a bound for the others is taken from.
+// Blocks of the first group that give a bound for the others.
 constexpr size_t kFew = 2;
-// The nearest groups that are visited before vectors are looked at, and before queries share what
-// they read.
+// How many of the nearest groups are visited before vectors are compared, and before queries share
+// what they read.
 constexpr size_t kFirst = 4, kNear = 6;
-// Candidates that wait until they are compared together, near the query and farther away.
+// How many candidates wait before they are compared together: in the nearest groups, and in others.
 constexpr size_t kWaiting = 16, kMany = 32;
-// Blocks that are scanned before what was found is looked at.
+// Blocks that are scanned before their wanted entries are processed.
 constexpr size_t kBlocks = 16;
-// Bytes of a group that are fetched while the one before is scanned.
+// Bytes of a group that are fetched while the last group is scanned.
 constexpr size_t kFetched = 2048;
-// See SignSettings::stop. Between 2 and 5 it visits the fewest rows, on all sets tried.
+// See SignSettings::stop. Values between 2 and 5 visit the fewest rows, on all sets tried.
 constexpr double kHaste = 4;
-// A spread, or a stop, from which on nothing is left out.
+// With a spread or a stop from this on, nothing is left out.
 constexpr float kEverything = 1e30f;
-// Entries of an index of one group that are visited as if they were a group.
+// If an index has only one group, this many entries are visited as if they were a group.
 constexpr size_t kPiece = 2048;
-// A query that visits so many entries has its visits dealt out to so many shares, which threads
-// take where there are few queries. With or without threads, so that it finds the same.
+// If a query visits kLong entries, its visits are divided into kShares shares, which threads take
+// if there are few queries. It is done with and without threads, so that both find the same.
 constexpr size_t kLong = 65536, kShares = 8;
 
 // --- one group, some queries -------------------------------------------------------------------
 
-// A query beside a group: what turns sums into estimates, and a bound into one of sums.
+// A query and a group: turns sums into estimates, and a bound of estimates into one of sums.
 struct Beside {
   float estimate(unsigned sum, int alpha, int beta) const {
     const float product = lookup.base + lookup.step * static_cast<float>(sum);
@@ -45,18 +45,18 @@ struct Beside {
   // How far an estimate may be above the distance.
   float slack(int beta) const { return spread / (units.beta * static_cast<float>(beta)); }
 
-  // Entries are wanted whose estimates less their slacks are below the bound.
+  // Entries are wanted if their estimates minus their slacks are below the bound.
   void want(float below) {
     bound = below;
     of_sums = bound_of_sums();
   }
 
-  // No wanted entry is missed.
+  // A bound of sums that misses no wanted entry.
   SignBound bound_of_sums() const {
     constexpr SignBound kAll{0, 0, -32768};
     constexpr float kOne = 32768, kRounding = 4;
     const float of_beta = units.beta * (distance - bound) / lookup.step;
-    if (!(of_beta > -1)) return kAll;  // nearly all would be wanted
+    if (!(of_beta > -1)) return kAll;  // nearly all entries would be wanted
     const auto times = [=](float x) {
       return static_cast<int16_t>(std::min(std::nearbyint(x * kOne), kOne - 1));
     };
@@ -73,7 +73,8 @@ struct Beside {
   SignBound of_sums{};
 };
 
-// Shows keep(q, entry, sum, alpha, beta) the entries begin..end that up to kSignQueries want.
+// Calls keep(q, entry, sum, alpha, beta) for the entries begin..end that up to kSignQueries queries
+// want.
 template <class Keep>
 void scan(const Kernels& kernels, const SignSegment& segment, size_t bits, size_t begin,
           size_t end, const Beside* besides, size_t n_queries, Keep&& keep) {
@@ -114,9 +115,9 @@ void scan(const Kernels& kernels, const SignSegment& segment, size_t bits, size_
 
 // --- many groups -------------------------------------------------------------------------------
 
-// First each query visits its nearest groups. The other groups come one after the other, each for
-// all queries that visit it, so that it is read once. A query sees its groups in the same order
-// whatever other queries there are.
+// First each query visits its nearest groups. Then come the other groups, one after the other, each
+// for all queries that visit it, so that it is read once. A query sees its groups in the same order
+// whatever the other queries are.
 class Searcher {
  public:
   Searcher(const Kernels& kernels, const SignModel& model,
@@ -131,7 +132,7 @@ class Searcher {
     n_places_ = model.n_groups == 1 ? n_pieces : model.n_groups;
   }
 
-  // Visits the nearest groups of the queries that keys name, and notes the others.
+  // Visits the nearest groups of the queries in `keys`, and notes the other visits.
   template <class Poll>
   void start(SignQueries& queries, const uint64_t* keys, size_t count, Poll&& poll) {
     if (answers_.size() < count) answers_.resize(count);
@@ -147,18 +148,18 @@ class Searcher {
     order_visits();
   }
 
-  // How many threads these visits are worth.
+  // How many threads it pays to use for these visits.
   size_t n_sharing() const {
     return n_answers_ == n_queries_ ? 1 : std::min(kShares, 1 + n_visited(visits_.size()) / kLong);
   }
 
-  // All that start() noted.
+  // Makes all visits that start() noted.
   template <class Poll>
   void visit(const SignQueries& queries, Poll&& poll) {
     visit_all(queries, answers_, visits_, poll);
   }
 
-  // One share of what start() of another noted.
+  // Makes one share of the visits that start() of another Searcher noted.
   template <class Poll>
   void help(Searcher& other, const SignQueries& queries, size_t share, Poll&& poll) {
     by_group_.clear();
@@ -180,14 +181,14 @@ class Searcher {
 
  private:
   struct Visit {
-    uint32_t group, answer;  // or a piece of the only group
+    uint32_t group, answer;  // a group, or a piece of the only group
     float distance;          // to its centre
   };
 
-  // Entries that so many visits see, about.
+  // About how many entries this many visits see.
   size_t n_visited(size_t n_visits) const { return n_visits * n_entries_ / n_places_; }
 
-  // The visits of a query from this one on are dealt out to shares.
+  // Divides the visits of a query, from `first` on, into shares.
   void deal(size_t number, size_t first) {
     if (answers_.size() < n_answers_ + kShares - 1) answers_.resize(n_answers_ + kShares - 1);
     for (size_t i = first; i < visits_.size(); ++i) {
@@ -212,7 +213,7 @@ class Searcher {
     }
   }
 
-  // By group, and those of a group as they come.
+  // Orders visits by group; those of a group keep their order.
   void order_visits() {
     if (visits_.size() < n_places_ / 8) {
       std::sort(visits_.begin(), visits_.end(), [](const Visit& x, const Visit& y) {
@@ -228,7 +229,7 @@ class Searcher {
     visits_.swap(by_group_);
   }
 
-  // Notes the groups that are left.
+  // Visits the nearest groups of a query, and notes the others.
   void visit_nearest(SignQueries& queries, size_t number) {
     Answer& answer = answers_[number];
     answer.waiting.swap(waiting_);
@@ -236,7 +237,7 @@ class Searcher {
     const size_t first = visits_.size();
     float distance = 0;
     float nearest = 0;
-    size_t turn = 0;  // of this group, among those that count
+    size_t turn = 0;  // the number of this group among those that count
     for (size_t i = 0; turn < settings_.probes && near_.has(i); ++i) {
       const size_t group = near_.number(i);
       if (settings_.chosen != nullptr && !settings_.chosen[group]) continue;
@@ -313,7 +314,7 @@ class Searcher {
     return beside;
   }
 
-  // A bound as groups are near or far.
+  // A bound, on the scale of distances to groups.
   float distance_of(float bound, float scale) const {
     const float twice = 2 * model_.longest * model_.longest;
     return std::fabs(twice + scale * bound);
@@ -330,14 +331,14 @@ class Searcher {
     return limits_[i];
   }
 
-  // Of a group, or of a piece of the only one.
+  // The entries of a group, or of a piece of the only one.
   Range range(const SignSegment& segment, size_t group) const {
     if (model_.n_groups > 1) return segment.range(group);
     const size_t begin = std::min(group * kPiece, segment.n_entries);
     return {begin, std::min(begin + kPiece, segment.n_entries)};
   }
 
-  // Of many segments: that of one is in the cache, or next to it.
+  // Only for several segments: the limits of a single one are in the cache, or next to it.
   void fetch_limits(size_t group) const {
     if (segments_.size() == 1) return;
     for (const SignSegment& segment : segments_) __builtin_prefetch(segment.limits + group);
@@ -375,7 +376,7 @@ class Searcher {
   const std::vector<SignSegment>& segments_;
   const SignSettings& settings_;
   Comparer comparer_;
-  size_t n_entries_ = 0, n_places_ = 0;  // all, and the groups or pieces that they lie in
+  size_t n_entries_ = 0, n_places_ = 0;  // all entries, and their groups or pieces
   GroupOrder near_;
   std::vector<float> limits_;  // see SignSettings::stop
   size_t n_queries_ = 0, n_answers_ = 0;
@@ -386,10 +387,10 @@ class Searcher {
   std::vector<uint32_t> starts_;  // of the visits of a group
 };
 
-// As Control::worth_starting() counts it.
+// In the unit of Control::worth_starting().
 double work_of_query(const SignModel& model, const std::vector<SignSegment>& segments,
                      const SignSettings& settings) {
-  double work = 1e5;  // some 30 microseconds
+  double work = 1e5;  // about 30 microseconds
   if (settings.stop >= kEverything)
     for (const SignSegment& segment : segments)
       work += static_cast<double>(segment.n_entries * model.bits / 8);
@@ -411,7 +412,7 @@ void search_signs(const Kernels& kernels, const SignModel& model,
     SignQueries prepared(model, count);
     const size_t n_tasks = (count + kQueries - 1) / kQueries;
     const double work = static_cast<double>(count) * work_of_query(model, segments, settings);
-    // Where there are fewer queries than threads, these share the visits of each.
+    // If there are fewer queries than threads, threads share the visits of each query.
     const size_t n_workers = count < control.n_threads() ? 1 : control.worth_starting(work);
     std::vector<std::unique_ptr<SignQueries::Work>> works(n_workers);
     control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
@@ -421,7 +422,8 @@ void search_signs(const Kernels& kernels, const SignModel& model,
       prepared.prepare(here, task * kQueries, std::min(kQueries, count - task * kQueries),
                        *works[worker]);
     });
-    // By their nearest region: queries that follow each other often find entries in the cache.
+    // Ordered by nearest region, so that queries often find the entries of the last query in the
+    // cache.
     std::vector<uint64_t> order(count);
     for (size_t q = 0; q < count; ++q) order[q] = RowKey::make(prepared.nearest_region(q), q);
     std::sort(order.begin(), order.end());

@@ -1,6 +1,6 @@
-// Compiled without exceptions. With them, pthread_cleanup_push is an object whose destructor
-// pthread_exit reaches by unwinding, which crashes where the C++ library inside the module has
-// brought an unwinder of its own; without, pthread_exit jumps to the handler.
+// Compiled without exceptions. With exceptions, pthread_cleanup_push is an object, and pthread_exit
+// unwinds the stack to its destructor, which crashes if the C++ library inside the module has its
+// own unwinder. Without them, pthread_exit jumps to the handler.
 #include <Python.h>
 #include <pthread.h>
 #include <unistd.h>

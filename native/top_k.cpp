@@ -10,13 +10,13 @@
 namespace densehash {
 namespace {
 
-// Above this k the candidates of a batch would fill too much memory: count and place instead.
+// Above this k, the candidates of a batch would need too much memory: codes are counted and placed.
 constexpr size_t kMostSelected = 2048;
 
-// In any order they would take 8% (k = 10) to 33% (k = 1000) more instructions.
+// Stream::any would take 8% (k = 10) to 33% (k = 1000) more instructions.
 using Nearest = NearestCodes<Stream::rising>;
 
-// One thread's candidates for the queries of a batch.
+// The candidates of one thread for the queries of a batch.
 struct Select {
   Select(const Batch& batch, const Codes& codes, size_t k, Control& control, size_t worker)
       : codes(codes), scan(batch, control, worker),
@@ -46,8 +46,8 @@ struct Bounded {
   std::vector<size_t> bounds;
 };
 
-// Of each kSample codes one is looked at first. The bound that follows is right for most queries,
-// and spares them nine tenths of their candidates; a query that it left too few asks again.
+// One in kSample codes is compared first. The bound from this sample is right for most queries, and
+// saves them nine tenths of their candidates; a query that finds too few with it is searched again.
 constexpr size_t kSample = 32, kSampled = 64;
 constexpr size_t kFewestSelected = 32, kFewestCodes = 64 * 1024;
 
@@ -59,7 +59,7 @@ std::vector<size_t> bounds_from_sample(const Batch& batch, const Codes& codes, s
                                        Control& control, size_t worker) {
   const double expected = static_cast<double>(k) / kSample;
   const auto enough = static_cast<size_t>(expected + 3 * std::sqrt(expected)) + 1;
-  // Pieces from everywhere: near codes often follow each other.
+  // Pieces from all over the codes, because near codes are often neighbours.
   const size_t step = codes.count / kSampled;
   Select sample(batch, codes, enough, control, worker);
   for (size_t piece = 0; piece < kSampled; ++piece)
@@ -71,8 +71,8 @@ std::vector<size_t> bounds_from_sample(const Batch& batch, const Codes& codes, s
   return bounds;
 }
 
-// Writes the k least of keys that are ordered by position, or altogether, by counting distances:
-// a fifth of the time of a sort.
+// Writes the k least keys by counting distances, in a fifth of the time of a sort; keys are in
+// order of position, or sorted.
 void place_by_distance(const std::vector<uint64_t>& keys, size_t k, int32_t* distances,
                        int64_t* indices) {
   std::vector<uint32_t> places;
@@ -97,7 +97,7 @@ void select_nearest(const Kernels& kernels, Codes queries, Codes codes, size_t k
   const Layout layout(kernels, codes.bytes);
   const size_t most = fitting(2 * k * sizeof(uint64_t) + codes.bits() * sizeof(uint32_t));
   const Plan plan(queries, codes, std::min(Batch::most_queries(layout), most), control);
-  std::mutex lock;  // of `again`
+  std::mutex lock;  // guards `again`
   using Visitor = std::unique_ptr<Select>;
   visit_batches(
       plan, control,
@@ -151,7 +151,7 @@ void top_k_selected(const Kernels& kernels, Codes queries, Codes codes, size_t k
   }
 }
 
-// Nothing is kept but counts: the codes are read twice, and written where the counts say.
+// Keeps only counts: reads the codes twice, and writes them where the counts say.
 void top_k_counted(const Kernels& kernels, Codes queries, Codes codes, size_t k, size_t width,
                    Control& control, int32_t* distances, int64_t* indices) {
   const Layout layout(kernels, codes.bytes);

@@ -1,5 +1,5 @@
 // Distances between vectors. Sums are the same to the bit on every machine: those of integers are
-// exact; those of floats go into 16 lanes, and these are added in one order.
+// exact; those of floats are made in 16 lanes, which are added in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline float to_float(Half x) {
   std::memcpy(&half, &x, sizeof half);
   return half;
 #else
-  // The exponents' bias is changed by a product, which also takes care of subnormal numbers.
+  // A product changes the bias of the exponent, which also handles subnormal numbers.
   const uint32_t magnitude = (x.bits & 0x7fffu) << 13;
   float value;
   std::memcpy(&value, &magnitude, sizeof value);
@@ -46,7 +46,7 @@ ALWAYS_INLINE void load_lanes(const Value* from, Floats4* to) {
   std::memcpy(to, values, sizeof values);
 }
 
-// Sums of a query and some vectors, which are shown 16 numbers at a time.
+// Sums of a query and some vectors, 16 numbers at a time.
 template <Metric METRIC>
 struct Lanes {
   template <class Value>
@@ -85,7 +85,7 @@ ALWAYS_INLINE Sums sums(const float* query, const Value* vector, size_t width) {
 
 // --- integers ----------------------------------------------------------------------------------
 
-// In a form that compilers turn into vector instructions.
+// In a form that compilers vectorise.
 template <Metric METRIC, class Value>
 ALWAYS_INLINE Sums integer_sums(const Value* query, const Value* vector, size_t width) {
   constexpr size_t kMost = 32768;  // numbers whose products' sum fits 32 bits
@@ -135,7 +135,7 @@ class VectorMeasure {
 
   Sums sums_of(const Value* vector) const { return sums<METRIC>(query_, vector, width_); }
 
-  // All sums at once, where this machine has a way; returns whether it has.
+  // All sums at once, if this machine has a kernel for it; returns whether it has.
   bool all_sums(const Value* vectors, const size_t* positions, size_t count, Sums* sums) const {
     if constexpr (METRIC == Metric::l2 && std::is_same_v<Query, uint8_t>) {
       if (squares_ == nullptr || width_ > kMostSquares) return false;
@@ -145,7 +145,8 @@ class VectorMeasure {
     return false;
   }
 
-  // Roughly the distance, or its square: roots and quotients take time, and most vectors are far.
+  // Roughly the distance or its square, because roots and quotients are slow and most vectors are
+  // far.
   float roughly(const Sums& s) const {
     if (METRIC == Metric::l2) return static_cast<float>(s.sum);
     if (METRIC == Metric::ip) return static_cast<float>(-s.sum);
@@ -153,8 +154,8 @@ class VectorMeasure {
     return length == 0 ? 1 : 1 - static_cast<float>(s.sum * of_unit_) / length;
   }
 
-  // What is roughly farther than this is farther than what is roughly at this: more than all that
-  // rounding can do.
+  // A vector whose rough distance is above this is surely farther than one whose rough distance is
+  // `rough`, whatever the rounding.
   static float surely_farther(float rough) {
     if (METRIC == Metric::l2) return rough * 1.000001f;
     return METRIC == Metric::ip ? rough : rough + 4e-6f;
@@ -173,7 +174,7 @@ class VectorMeasure {
   Squares squares_;
   const Query* query_ = nullptr;
   double length_ = 0;   // of the query, squared
-  double of_unit_ = 0;  // what makes the query's length 1
+  double of_unit_ = 0;  // scales the query to length 1
 };
 
 }  // namespace

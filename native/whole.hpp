@@ -1,4 +1,4 @@
-// Vectors in whole numbers, for products of bytes.
+// Vectors as whole numbers, for products of bytes.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace densehash {
 
-// Of so many numbers products of bytes are made at a time.
+// The width that kernels of products need: a multiple of 16.
 inline size_t padded_width_for(size_t width) { return (width + 15) / 16 * 16; }
 
-// A vector in whole numbers up to 127; returns what 1 stands for.
+// Writes a vector as whole numbers up to 127; returns the value of 1.
 inline float to_whole(const float* vector, size_t width, int8_t* to) {
   float largest = 0;
   for (size_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(vector[i]));

@@ -1,11 +1,11 @@
-"""Answers that are the same on every machine, and the indexes that gave them.
+"""Answers that must be the same on every machine, and the indexes that gave them.
 
-``python tests/answers.py`` made ``golden/answers``, once, on 64-bit ARM. What is there is never
-made anew: ``test_answers.py`` holds every architecture to it.
+``python tests/answers.py`` made ``golden/answers`` once, on 64-bit ARM. These files are never made
+again: ``test_answers.py`` compares every architecture with them.
 
-An index is built with products of floats, whose last bits depend on the machine; so the indexes are
-kept, and asked. From then on all is promised to the bit: what is counted, what is estimated from
-signs, and what is measured between vectors. Codes are asked by queries that lie on no plane.
+Building an index uses products of floats, whose last bits depend on the machine, so the built
+indexes are kept and searched. Everything after that is the same to the bit: Hamming distances,
+estimates from signs, and distances of vectors. Queries of codes are not on any plane.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ CODES_QUESTIONS: dict[str, dict[str, Any]] = {
 
 @cache
 def rows() -> tuple[Array, Array]:
-    """Rows, and other rows that ask: parts of SIFT vectors, uint8 (240, 40) and (100, 40)."""
+    """Rows and queries: parts of SIFT vectors, uint8 (240, 40) and (100, 40)."""
     raw = np.load(GOLDEN / "data.npz")["raw"][:, 60:100]
     return raw[100:340], raw[:100]
 
 
 def build(name: str) -> Index:
-    """Every type of vectors and every metric; rows in two segments, some removed."""
+    """An index; together they have every type of vectors and every metric, and removed rows."""
     X, _ = rows()
     if name == "codes":
         kept = X.astype(np.float32) / np.float32(255)
@@ -77,7 +77,7 @@ def build(name: str) -> Index:
 
 
 def queries(index: Index) -> Array:
-    """Those of codes are far enough from all planes that rounding changes no bit."""
+    """Queries; those for codes are so far from all planes that rounding changes no bit."""
     _, asked = rows()
     if index._state.vector_type == "uint8":
         return asked[:9]
@@ -103,7 +103,7 @@ def of_index(index: Index) -> Answers:
 
 
 def of_hamming() -> Answers:
-    """One query and many: some kernels are for groups of 64."""
+    """Answers to one query and to many, because some kernels are for groups of 64."""
     found = {}
     for bits in (32, 64, 100, 128, 256, 520):
         rng = np.random.default_rng(bits)
@@ -120,7 +120,7 @@ def of_hamming() -> Answers:
 
 
 def all_answers(folder: Path = FOLDER) -> Answers:
-    """Of the indexes in a folder, and of :mod:`densehash.hamming`."""
+    """Answers of the indexes in a folder, and of :mod:`densehash.hamming`."""
     found = {f"hamming, {key}": array for key, array in of_hamming().items()}
     for name in NAMES:
         answers = of_index(Index.open(folder / name))
@@ -129,7 +129,7 @@ def all_answers(folder: Path = FOLDER) -> Answers:
 
 
 def make() -> None:
-    """Save the indexes and their answers, if they are not there."""
+    """Save the indexes and their answers, if they do not exist."""
     if FOLDER.exists():
         return
     FOLDER.mkdir()

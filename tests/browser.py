@@ -28,7 +28,7 @@ _FLAGS = (
 
 
 def find_browser() -> str | None:
-    """Where Chromium is, if anywhere; the variable CHROME names one that is elsewhere."""
+    """The path of Chromium, or None; the environment variable CHROME can name another."""
     for name in (os.environ.get("CHROME", ""), *_NAMES):
         found = shutil.which(name) if name else None
         if found:
@@ -37,7 +37,7 @@ def find_browser() -> str | None:
 
 
 def _pipe(theirs: int) -> tuple[int, int]:
-    """Two ends: theirs, of a number above those that they are moved to, and ours."""
+    """Two ends of a pipe: theirs, with a number above those to which it is moved, and ours."""
     ends = os.pipe()
     high = fcntl.fcntl(ends[theirs], fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(ends[theirs])
@@ -53,7 +53,7 @@ class Browser:
         theirs_in, self._out = _pipe(0)
         theirs_out, self._in = _pipe(1)
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
-        # The browser reads from 3 and writes to 4. It leads a group of processes, all its own.
+        # The browser reads from 3 and writes to 4. It leads its own group of processes.
         self._pid = os.posix_spawn(
             program,
             [program, *_FLAGS, f"--user-data-dir={self._home.name}", "about:blank"],
@@ -143,7 +143,7 @@ class Browser:
     # --- what a reader does ---
 
     def open(self, path: Path) -> None:
-        """Open a file; what was noted of the last one is forgotten."""
+        """Open a file, and clear what was noted for the last one."""
         self.call("Page.navigate", url="about:blank")
         self.wait("location.href === 'about:blank'")
         self.events.clear()
@@ -168,12 +168,12 @@ class Browser:
             time.sleep(0.02)
 
     def find(self, selector: str) -> tuple[float, float]:
-        """Scroll to the first element that matches, and say where its middle is."""
+        """Scroll to the first element that matches, and return the position of its middle."""
         x, y = self.evaluate(
             "(async () => {"
             f"const found = document.querySelector({json.dumps(selector)});"
             "found.scrollIntoView({block: 'center', behavior: 'instant'});"
-            # What the page does on scrolling is done after two frames.
+            # After two frames, the page has reacted to scrolling.
             "for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);"
             "const {x, y, width, height} = found.getBoundingClientRect();"
             "return [x + width / 2, y + height / 2]; })()"
@@ -199,7 +199,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **shared)
 
     def resize(self, width: int, height: int) -> None:
-        """Make the window so wide and high."""
+        """Set the width and height of the window."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -233,7 +233,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """The address of everything that was asked for."""
+        """The addresses of all requests."""
         return [
             event["params"]["request"]["url"]
             for event in self.events

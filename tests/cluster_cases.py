@@ -1,4 +1,4 @@
-"""A scheduler and workers as processes of their own, and ways in which a worker dies."""
+"""A scheduler and workers as separate processes, and ways in which a worker dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from densehash import disk
 from densehash.distributed import by_shard
 from densehash.rows import local
 
-_PATIENCE = 60.0  # seconds until something that was started must be there
+_PATIENCE = 60.0  # seconds in which a started process must be ready
 
 
 class Cluster:
@@ -24,7 +24,7 @@ class Cluster:
 
     Parameters
     ----------
-    folder : for what they write
+    folder : the folder for what they write
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Cluster:
         return str(self._told)
 
     def add_worker(self) -> None:
-        """Start a worker that nobody starts again when it dies."""
+        """Start a worker that is not restarted when it dies."""
         self._start(
             *("worker", "--scheduler-file", self.scheduler_file, "--host", "127.0.0.1"),
             *("--nthreads", "1", "--no-nanny", "--memory-limit", "0"),
@@ -53,7 +53,7 @@ class Cluster:
 
     def _start(self, *command: str) -> None:
         log = (self._folder / "log.txt").open("ab")
-        # Workers import what tests send them, by name.
+        # Workers import by name what tests send them.
         paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         with log:
             self._processes.append(
@@ -65,7 +65,7 @@ class Cluster:
                     env={
                         **os.environ,
                         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                        # How long a dead worker is asked for what it had; 30 seconds by default.
+                        # How long others try to reach a dead worker; 30 seconds by default.
                         "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s",
                     },
                 )
@@ -91,7 +91,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def die_when_a_shard_is_renamed() -> None:
-    """In a worker: all of a shard is written, and does not get its name."""
+    """In a worker: dies when a shard is completely written, but does not have its name yet."""
     plain = disk.rename
 
     def rename(part: Path, target: Path) -> None:
@@ -103,7 +103,7 @@ def die_when_a_shard_is_renamed() -> None:
 
 
 def die_in_the_second_pass() -> None:
-    """In a worker: answers of a pass have been combined, and the next one is under way."""
+    """In a worker: dies when answers of a pass have been combined, during the next pass."""
     plain, seen = local.Rows.reduced, set()
 
     def reduced(rows: Any, function: Any, *rest: Any, **options: Any) -> Any:
@@ -116,17 +116,17 @@ def die_in_the_second_pass() -> None:
 
 
 def die_when_encoding() -> None:
-    """In a worker: a chunk was read, and its codes are asked for."""
+    """In a worker: dies when a chunk was read and is about to be hashed."""
     vars(local)["Rows"].map = die
 
 
 def die_when_reranking() -> None:
-    """In a worker: candidates are found, and others wait for it."""
+    """In a worker: dies when candidates are found, while others wait for it."""
     vars(by_shard)["reranked"] = die
 
 
 def die_when_asked() -> None:
-    """In a worker: before a shard is looked at."""
+    """In a worker: dies before it searches a shard."""
     vars(by_shard)["_candidates"] = die
 
 

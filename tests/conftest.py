@@ -17,12 +17,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_works() -> None:
-    """Shells start jobs in the background with Ctrl-C ignored, and their children inherit that."""
+    """Restore Ctrl-C: shells start background jobs with Ctrl-C ignored, which children inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How much was tried by tests that try what they have time for."""
+    """Print how much was tried by tests that try as much as they have time for."""
     tried: Counter[str] = Counter()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):

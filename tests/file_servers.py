@@ -1,4 +1,4 @@
-"""Servers of one file on this machine, that cut, lie and change their mind as a test asks."""
+"""Servers of one file on this machine, which cut connections, lie and change as a test wants."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DATES = {"old": "Mon, 01 Jan 2024 00:00:00 GMT", "new": "Tue, 02 Jan 2024 00:00:
 class FileServer:
     """One file, and what to do with the next requests.
 
-    ``actions`` is used up, one a request: a number sends so many bytes and cuts the connection,
-    a text is a status or "hang", and None, like the end of the list, answers as it should.
+    Each request takes the next of ``actions``: a number sends this many bytes and cuts the
+    connection, a string is a status or "hang", and None, or the end of the list, answers correctly.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -142,7 +142,7 @@ def ftp_server(body: bytes) -> Iterator[FileServer]:
             return answer
 
         def send_body(self) -> bool:
-            """Send it, or a part; say whether the connection was cut."""
+            """Send the file or a part; return whether the connection was cut."""
             data, _ = self.listener.accept()
             with data:
                 action = file.next_action()

@@ -1,4 +1,4 @@
-"""The devices of torch that tests run on: its CPU everywhere, and a GPU where there is one."""
+"""The devices of torch on which tests run: the CPU everywhere, and a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
 
 
 def has_gpu() -> bool:
-    """Whether torch is there, and sees a GPU."""
+    """Whether torch is installed and sees a GPU."""
     if not find_spec("torch"):
         return False
     import torch
@@ -35,13 +35,13 @@ def tensor(array: Any, device: str = "cpu") -> Any:
 
 
 def too_little_memory(told: str) -> Any:
-    """A ``with`` block that must end with an error of memory that says so."""
+    """A ``with`` block that must end with an error about memory that has this text."""
     return pytest.raises(DeviceMemoryError, match=told)
 
 
 @contextmanager
 def filled_memory(left: int) -> Iterator[None]:
-    """A GPU that has so many bytes left."""
+    """Fill a GPU until it has only this many bytes left."""
     import torch
 
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Codes that are hard on the kernels, and a way to run one call in every way this machine can."""
+"""Codes that are hard for the kernels, and a call in every way that this machine supports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from densehash import hamming
 
 WIDTHS = (1, 7, 8, 16, 31, 32, 48, 64, 65, 96, 128, 200, 255, 256, 257, 512, 1000, 4096)
 THREADS = (1, 2, 8)
-SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")  # has memory, and limits, of its own
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")  # sanitizers change memory and limits
 SHAPES = ("random", "pool", "equal", "near", "far", "ramp", "falling", "rising")
 
 
 def clean(rows: Codes, n_bits: int) -> Codes:
-    """The rows with their padding bits set to zero, in place."""
+    """Set the padding bits of rows to zero, in place."""
     if n_bits % 8:
         rows[:, -1] &= (1 << n_bits % 8) - 1
     return rows
@@ -66,7 +66,7 @@ def make(shape: str, q: int, n: int, n_bits: int, seed: int) -> tuple[Codes, Cod
 
 @contextmanager
 def forced(name: str) -> Iterator[None]:
-    """Run the calls inside on one instruction set, as a user would: by the environment."""
+    """Run the calls inside on one instruction set, chosen by the environment, as users do."""
     before = os.environ.get("DENSEHASH_SIMD")
     os.environ["DENSEHASH_SIMD"] = name
     try:
@@ -86,8 +86,8 @@ def same(left: Any, right: Any) -> bool:
 
 
 def everywhere(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The answer of one call, after checking that it is the same bytes for every instruction
-    set of this machine and for 1, 2 and 8 threads."""
+    """The answer of one call, after checking that its bytes are the same for every instruction set
+    of this machine and for 1, 2 and 8 threads."""
     answers = {}
     for name in hamming.instruction_sets():
         with forced(name):
@@ -100,7 +100,7 @@ def everywhere(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def check(function: Callable[..., Any], expected: Any, *args: Any, **kwargs: Any) -> None:
-    """One call, run everywhere, against what is expected, to the byte."""
+    """Compare one call, run everywhere, with what is expected, to the byte."""
     found = everywhere(function, *args, **kwargs)
     pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
     for got, want in pairs:

@@ -17,7 +17,7 @@ from densehash.hashers.registry import HASHERS
 
 Make = Callable[..., Hasher]
 
-# Settings other than the defaults, where these take more rows or time than tests have.
+# Settings for hashers whose defaults take more rows or time than tests have.
 SMALL: dict[str, dict[str, Any]] = {
     "KLSH": {"n_landmarks": 40, "n_subset": 8},
     "AGH": {"n_anchors": 40},
@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "Refined": {"n_steps": 8, "n_rows": 400},
 }
 
-# Other ways of a method, which are tried like hashers of their own.
+# Variants of a method, which are tested like separate hashers.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "DSH-rows": ("DSH", {"entropy": "rows"}),
     "DSH-contrast": ("DSH", {"select": "contrast"}),
@@ -60,7 +60,7 @@ every_hasher = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 @cache
 def mixture(n: int = 3000, d: int = 24, dtype: Any = np.float64) -> NDArray[Any]:
-    """Rows around eight centres; read-only, for all tests share them."""
+    """Rows around eight centres; read-only, because all tests share them."""
     rng = np.random.default_rng(0)
     centers = 2 * rng.standard_normal((8, d))
     rows = centers[rng.integers(0, 8, n)] + rng.standard_normal((n, d)) * np.linspace(1, 0.3, d)
@@ -69,7 +69,7 @@ def mixture(n: int = 3000, d: int = 24, dtype: Any = np.float64) -> NDArray[Any]
     return rows
 
 
-# Another value than the default for each parameter that only some hashers have.
+# A value that differs from the default, for each parameter that only some hashers have.
 OPTIONS: dict[str, dict[str, Any]] = {
     "DSH": {
         "alpha": 2.5,
@@ -100,7 +100,7 @@ def small(hasher: Hasher) -> dict[str, Any]:
 
 @cache
 def fitted(make: Make, dtype: Any = np.float64) -> Hasher:
-    """A hasher that has learnt from the mixture; tests that use it leave it as it is."""
+    """A hasher that has learnt from the mixture; tests must not change it."""
     return make().fit(mixture(dtype=dtype))
 
 
@@ -109,7 +109,7 @@ def bits_of(hasher: Hasher, X: Any) -> NDArray[np.bool_]:
 
 
 def learnt(hasher: Hasher) -> dict[str, bytes]:
-    """What a fit has set, as bytes."""
+    """The attributes that a fit has set, as bytes."""
     found: dict[str, bytes] = {}
     for name, value in sorted(vars(hasher).items()):
         if name.endswith("_"):
@@ -122,7 +122,7 @@ def learnt(hasher: Hasher) -> dict[str, bytes]:
 def assert_same_bits(
     found: NDArray[np.bool_], expected: NDArray[np.bool_], margins: NDArray[Any], share: float
 ) -> None:
-    """Bits may differ only where a row lies on a plane, up to rounding."""
+    """Bits may differ only if a row is on a plane, up to rounding."""
     size = np.abs(margins).mean(axis=0)
     wrong = found != expected
     far = np.abs(margins) > share * size

@@ -1,7 +1,7 @@
-"""A hasher's folder of version 1 of the format, kept for ever, and the codes that it must give.
+"""A folder of a hasher in version 1 of the format, kept for ever, and the codes it must give.
 
-``python tests/hasher_golden.py`` made ``data/hasher-v1-dsh``, once. A folder that is there is never
-made anew: it stands for the models that people have on their disks.
+``python tests/hasher_golden.py`` made ``data/hasher-v1-dsh`` once. An existing folder is never made
+again: it stands for the models that people have on their disks.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from densehash.hashers import DSH
 
 FOLDER = DATA / "hasher-v1-dsh"
 
-# A quarter of a unit away from whole numbers, so that none lies on a plane.
+# A quarter of a unit away from whole numbers, so that none is on a plane.
 QUERIES = rows(20, seed=5) + np.float32(0.25)
 
 
 def make() -> None:
-    """Save a hasher, its codes and its margins, if it is not there."""
+    """Save a hasher, its codes and its margins, if they do not exist."""
     if FOLDER.exists():
         return
     hasher = DSH(12, random_state=0).fit(rows(40))

@@ -21,18 +21,20 @@ from densehash import disk
 from densehash.choices import MetricName, Rerank
 from densehash.hashers import LSH, Hasher
 from densehash.index import Hits, Index, Ranges
+from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 from densehash.index.lengths import unit
 from densehash.index.sketches import Products
 
 D = 6
-N_BITS = 16  # few, so that many rows are equally far away
+N_BITS = 16  # few, so that many distances are equal
 
-KINDS: dict[str, dict[str, Any]] = {
-    "flat": {},
-    "grouped": {"n_groups": 12},  # more than are visited without being told
+# What is told to a kind, where tests need another value than its default.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "grouped": {"n_groups": 12},  # more than are visited by default
     "multi": {"n_tables": 2},
 }
+KINDS = {kind: OPTIONS.get(kind, {}) for kind in REGISTRY}
 ID_TYPES = ("int64", "string")
 METRICS: tuple[MetricName, ...] = ("l2", "cosine", "ip")
 RERANKS: tuple[Rerank | None, ...] = ("exact", "asymmetric", None)
@@ -40,12 +42,12 @@ RERANKS: tuple[Rerank | None, ...] = ("exact", "asymmetric", None)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_id_type = pytest.mark.parametrize("id_type", ID_TYPES)
 
-# Sorted by code points, as Python sorts them; some differ in how they are composed only.
+# Python sorts them by code points; some differ only in their Unicode composition.
 STRINGS = ("", "ä", "a", "aa", "Z", "日本語", "😀", "\u00e9", "e\u0301", " ", "\x01", "x" * 40)
 
 
 def rows(n: int, seed: int = 0, dtype: Any = np.float32) -> NDArray[Any]:
-    """Small whole numbers, of which all sums are exact; every fifth row is there twice."""
+    """Small whole numbers, so that all sums are exact; every fifth row occurs twice."""
     rng = np.random.default_rng(seed)
     found = rng.integers(0, 10, (n, D)).astype(dtype)
     found[4::5] = found[: len(found[4::5])]
@@ -53,7 +55,7 @@ def rows(n: int, seed: int = 0, dtype: Any = np.float32) -> NDArray[Any]:
 
 
 def names(n: int, id_type: str, seed: int = 0) -> list[Any]:
-    """Different ids in no order."""
+    """Different ids, unordered."""
     rng = np.random.default_rng(seed)
     if id_type == "int64":
         some = [0, 2**63 - 1, 2**40, *range(5, 5 + 3 * n, 3)][:n]
@@ -64,13 +66,13 @@ def names(n: int, id_type: str, seed: int = 0) -> list[Any]:
 
 @cache
 def hasher(metric: str = "l2") -> Hasher:
-    """Fitted once; tests leave it as it is."""
+    """A hasher, fitted once; tests must not change it."""
     X = rows(200, seed=9)
     return LSH(N_BITS, random_state=1).fit(unit(X) if metric == "cosine" else X)
 
 
 def build(kind: Any, X: Any, ids: Any = None, **options: Any) -> Index:
-    """An index of a kind, with the hasher that all share."""
+    """An index of a kind, with the shared hasher."""
     learnt = hasher("cosine" if options.get("metric") == "cosine" else "l2")
     settings = {"hasher": learnt, "random_state": 0, **KINDS[kind], **options}
     if kind == "grouped":
@@ -79,7 +81,7 @@ def build(kind: Any, X: Any, ids: Any = None, **options: Any) -> Index:
 
 
 def payload_for(kind: str, X: NDArray[Any]) -> list[dict[str, Any]] | None:
-    """What grouped indexes keep beside some rows, where pyarrow is installed."""
+    """A payload for rows of grouped indexes, if pyarrow is installed."""
     if kind != "grouped" or find_spec("pyarrow") is None:
         return None
     words = ("even", "odd", None)
@@ -87,12 +89,12 @@ def payload_for(kind: str, X: NDArray[Any]) -> list[dict[str, Any]] | None:
 
 
 def everywhere(kind: str) -> dict[str, Any]:
-    """What to tell a search that is to look at all groups."""
+    """The arguments for a search of all groups."""
     return {"probes": KINDS[kind]["n_groups"]} if kind == "grouped" else {}
 
 
 def model_of(index: Index) -> Model:
-    """A model without rows, of all else that an index is."""
+    """A model of an index, without its rows."""
     kind, sketch = index._state.kind, index._state.sketch
     return Model(
         index.hasher,
@@ -120,7 +122,7 @@ def pair(
 def check_hits(
     found: Hits, expected: Sequence[Answer], k: int, id_type: str, *, exact: bool = True
 ) -> None:
-    """Hits against the model's; where sums are not exact, up to rounding."""
+    """Compare hits with those of the model; if sums are not exact, up to rounding."""
     strings = id_type == "string"
     assert found.ids.shape == found.distances.shape == (len(expected), k)
     assert found.ids.dtype == (object if strings else np.int64)
@@ -136,7 +138,7 @@ def check_hits(
 def check_ranges(
     found: Ranges, expected: Sequence[Answer], id_type: str, *, exact: bool = True
 ) -> None:
-    """Ranges against the model's."""
+    """Compare ranges with those of the model."""
     assert found.ids.dtype == (object if id_type == "string" else np.int64)
     assert found.limits.dtype == np.int64
     assert found.distances.dtype == expected[0].distances.dtype
@@ -151,7 +153,7 @@ def check_ranges(
 def check_row(
     ids: list[Any], distances: NDArray[Any], answer: Answer, *, exact: bool = True
 ) -> None:
-    """What was found for one query."""
+    """Compare what was found for one query."""
     if exact:
         assert ids == answer.ids
         assert distances.tolist() == answer.distances.tolist()
@@ -167,7 +169,7 @@ def check_row(
 def compare(
     index: Index, model: Model, Q: NDArray[Any], k: int, *, exact: bool = True, **asked: Any
 ) -> Hits:
-    """Ask both, and return what the index says."""
+    """Search both, compare, and return the hits of the index."""
     rerank = asked.get("rerank", "exact")
     if rerank == "asymmetric" or asked.get("metric", model.metric) == "cosine":
         exact = exact and rerank is None
@@ -196,7 +198,7 @@ def same(left: Hits | Ranges, right: Hits | Ranges) -> bool:
 
 
 def asked_of(index: Index) -> dict[str, Any]:
-    """All that an index says, as plain values that can be compared."""
+    """All answers of an index, as plain values that can be compared."""
     Q = rows(4, seed=5)
     reranks = RERANKS if index._state.vector_type else RERANKS[1:]
     found: dict[str, Any] = {
@@ -211,7 +213,7 @@ def asked_of(index: Index) -> dict[str, Any]:
 
 @contextmanager
 def unchanged(index: Index) -> Iterator[None]:
-    """What happens inside leaves an index as it was: its answers, segments, and files."""
+    """Check that a ``with`` block does not change an index: its answers, segments and files."""
     before, info, files = asked_of(index), index.info(), _files(index.path)
     yield
     assert asked_of(index) == before
@@ -227,14 +229,14 @@ def _files(path: Path | None) -> dict[str, bytes]:
 
 
 class Disk:
-    """The calls that change a disk for good, counted, one of which fails.
+    """Counts the calls that change a disk, and lets one of them fail.
 
     Parameters
     ----------
-    fail_at : the number of the call that fails; 0 is none
-    error : its errno
+    fail_at : the number of the call that fails; 0: none
+    error : the errno of the failure
     for_good : whether all later calls fail, too
-    instead : what happens instead of an error
+    instead : called instead of raising an error
     """
 
     def __init__(
@@ -255,7 +257,7 @@ class Disk:
         return 0 < self.fail_at <= len(self.calls)
 
     def fails(self, name: str) -> bool:
-        """Count a call; whether it is one that fails."""
+        """Count a call, and return whether it fails."""
         self.calls.append(name)
         n = len(self.calls)
         hit = n == self.fail_at or (self.for_good and self.failed)
@@ -265,12 +267,12 @@ class Disk:
 
     @contextmanager
     def at_work(self) -> Iterator[Disk]:
-        """Stand between densehash and the disk for a ``with`` block."""
+        """Intercept the calls of densehash to the disk during a ``with`` block."""
         write, rename, fsync = disk.write, disk.rename, os.fsync
 
         def failing_write(file: Any, data: Any) -> None:
             if self.fails("write"):
-                write(file, bytes(data)[: len(data) // 2])  # a full disk takes some of it
+                write(file, bytes(data)[: len(data) // 2])  # a full disk takes a part
                 file.flush()
                 raise OSError(self.error, os.strerror(self.error))
             write(file, data)
@@ -294,19 +296,19 @@ class Disk:
 
 
 def fast_folder() -> str | None:
-    """Where folders lie in memory, if there is such a place: for the argument ``dir``."""
+    """A folder in memory, if there is one, for the argument ``dir`` of temporary folders."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @contextmanager
 def no_fsync() -> Iterator[None]:
-    """Without waiting for the disk: what is tested does not cut the power."""
+    """Do not wait for the disk, in tests that do not cut the power."""
     with mock.patch.object(os, "fsync", return_value=None):
         yield
 
 
 def leftovers(path: Path) -> set[str]:
-    """Names of files in an index's folder that belong to no state."""
+    """Names of files in the folder of an index that belong to no state."""
     named = {"manifest.json", "writer.lock"}
     text = (path / "manifest.json").read_text("ascii")
     return {file.name for file in path.iterdir() if file.name not in named | {*_quoted(text)}}

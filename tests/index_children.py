@@ -1,7 +1,7 @@
-"""What the tests of the index run in processes of their own, which may be killed, or crash.
+"""What the tests of the index run in separate processes, which may be killed or crash.
 
-A server that has imported everything forks a child for each task, so that a hundred children cost
-little.
+A server that has imported everything forks a child for each task, so that a hundred children are
+cheap.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from densehash.store.manifest import MANIFEST
 
 Say = Callable[[Any], None]
 
-HANG = 600.0  # seconds: what takes longer never ends
+HANG = 600.0  # seconds; what takes longer hangs
 
 
 class Told(NamedTuple):
-    """What a child has said, and its exit status."""
+    """The messages of a child, and its exit status."""
 
     said: list[Any]
     status: int
@@ -53,7 +53,7 @@ class Server:
         )
 
     def run(self, task: str, *arguments: object, kill_after: float | None = None) -> Told:
-        """Let a child do a task; it may be killed after some seconds."""
+        """Run a task in a child, which may be killed after some seconds."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         told = [task, *(str(one) if isinstance(one, Path) else one for one in arguments)]
@@ -74,13 +74,13 @@ class Server:
         raise AssertionError("the server has ended")
 
     def close(self) -> None:
-        """Ends the server."""
+        """End the server."""
         self.process.communicate(timeout=HANG)
         assert self.process.returncode == 0
 
 
 def serve() -> None:
-    """Fork a child for each line that comes in, and say how it ended."""
+    """Fork a child for each line of input, and report how it ended."""
     for line in sys.stdin:
         task, *arguments = json.loads(line)
         child = os.fork()
@@ -92,7 +92,7 @@ def serve() -> None:
 
 
 def _live(task: Callable[..., None], arguments: list[Any], out: int = 1) -> None:
-    """Do a task, and end: a child must not go back to what its parent does."""
+    """Run a task and end the process: a child must not continue the work of its parent."""
     try:
         task(*arguments, say=lambda value: _write(out, "said", value))
         os._exit(0)
@@ -106,7 +106,7 @@ def _write(out: int, word: str, value: Any) -> None:
 
 
 def together(task: Callable[..., None], *arguments: Any, n: int) -> Iterator[list[Any]]:
-    """Do a task in n children at the same time, each told its number; what each has said."""
+    """Run a task in n children at the same time, each with its number; yields their messages."""
     children = []
     for number in range(n):
         read, write = os.pipe()
@@ -116,7 +116,7 @@ def together(task: Callable[..., None], *arguments: Any, n: int) -> Iterator[lis
         os.close(write)
         children.append((child, read))
     try:
-        yield []  # they are under way
+        yield []  # the children are running
     finally:
         answers = []
         for child, read in children:
@@ -136,7 +136,7 @@ Rows = dict[int, Any]  # vectors by id
 
 @cache
 def planned(generation: int) -> Rows:
-    """The rows at a generation; nobody changes them."""
+    """The rows at a generation; do not change them."""
     if generation == 1:
         return dict(enumerate(rows(40)))
     ids, X, _ = _step(generation - 1)
@@ -150,7 +150,7 @@ def planned(generation: int) -> Rows:
 
 
 def _step(generation: int) -> tuple[list[int], Any, str]:
-    """From a generation to the next: ids, their new vectors, and by which change."""
+    """The change from a generation to the next: ids, their new vectors, and its name."""
     there = sorted(planned(generation))
     kind = ("add", "remove", "update", "add", "compact")[generation % 5]
     if kind == "compact":
@@ -164,7 +164,7 @@ def _step(generation: int) -> tuple[list[int], Any, str]:
 
 
 def step(index: Index) -> int:
-    """Take an opened index to its next generation, and say which that is."""
+    """Bring an open index to its next generation, and return its number."""
     generation = index.info()["generation"]
     ids, X, kind = _step(generation)
     if kind == "add":
@@ -182,7 +182,7 @@ def step(index: Index) -> int:
 
 
 def save_next(kind: str, path: Path, *, in_pieces: bool = False) -> int:
-    """Replace what is in a folder by an index of the next generation."""
+    """Replace the index in a folder by one of the next generation."""
     generation = Index.open(path).info()["generation"] if (path / MANIFEST).exists() else 0
     now = planned(generation + 1)
     X, ids = np.array([*now.values()]), [*now]
@@ -198,14 +198,14 @@ def save_next(kind: str, path: Path, *, in_pieces: bool = False) -> int:
 
 
 class Deadly(Disk):
-    """A disk at one of whose calls the process is killed."""
+    """A disk that kills the process at one of its calls."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at, instead=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Disk]:
-        """Removals are calls, too."""
+        """As in Disk; removals count as calls, too."""
         remove = disk.remove
 
         def counted(path: Path) -> None:
@@ -218,7 +218,7 @@ class Deadly(Disk):
 
 
 def change(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
-    """Change an index, and say its generation each time; call ``at`` of the disk kills."""
+    """Change an index, and report its generation each time; call ``at`` of the disk kills."""
     index = Index.open(path)
     with Deadly(at).at_work():
         for _ in range(count):
@@ -226,21 +226,21 @@ def change(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
 
 
 def save(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
-    """Replace an index, and say its generation each time; call ``at`` of the disk kills."""
+    """Replace an index, and report its generation each time; call ``at`` of the disk kills."""
     with Deadly(at).at_work():
         for _ in range(count):
             say(save_next(kind, Path(path)))
 
 
 def build_there(kind: str, path: str, at: int, count: int, *, say: Say) -> None:
-    """The same by an index that is built in the folder, piece by piece."""
+    """The same with an index that is built in the folder, piece by piece."""
     with Deadly(at).at_work():
         for _ in range(count):
             say(save_next(kind, Path(path), in_pieces=True))
 
 
 def learn(path: str, at: int, *, say: Say) -> None:
-    """Bring an index that was created empty enough rows to learn; call ``at`` of the disk kills."""
+    """Add enough rows to an empty index that it learns; call ``at`` of the disk kills."""
     index = Index.open(path)
     X = rows(30, seed=1)
     beside = payload_for("grouped", X)
@@ -256,7 +256,7 @@ ORIGIN = np.zeros((2, D), np.float32)
 
 
 def moved(value: int) -> NDArray[np.float32]:
-    """The changing rows of which each says the same number."""
+    """The changing rows, all with the same number."""
     X = np.zeros((MOVED, D), np.float32)
     X[:, 0], X[:, 1] = value, np.arange(MOVED)
     return X
@@ -288,7 +288,7 @@ def move(index: Index) -> None:
 
 
 def look(index: Index, **asked: Any) -> int:
-    """Search, and compare with what was published; the generation that was seen."""
+    """Search, compare with what was published, and return the generation that was seen."""
     generation = int(index.info()["generation"])
     asked |= everywhere(index.kind)
     found = index.search(ORIGIN, MOVED, candidates=MOVED + STILL, **asked)
@@ -299,7 +299,7 @@ def look(index: Index, **asked: Any) -> int:
 
 
 def readers(kind: str, path: str, n: int, seconds: float, *, say: Say) -> None:
-    """Readers for some seconds beside a writer; says what each reader has seen."""
+    """Run readers for some seconds beside a writer; reports what each reader has seen."""
     writer = start_moving(kind, Path(path))
     children = together(_read_until, path, time.monotonic() + seconds, n=n)
     next(children)
@@ -309,7 +309,7 @@ def readers(kind: str, path: str, n: int, seconds: float, *, say: Say) -> None:
         while not done.is_set():
             move(writer)
 
-    with ThreadPoolExecutor(1) as pool:  # now that there are children: no thread is forked
+    with ThreadPoolExecutor(1) as pool:  # after the children were forked, so that no thread is
         writing = pool.submit(write)
         try:
             for answer in children:
@@ -323,21 +323,21 @@ def readers(kind: str, path: str, n: int, seconds: float, *, say: Say) -> None:
 def _read_until(number: int, path: str, end: float, *, say: Say) -> None:
     seen: list[int] = []
     index = Index.open(path)
-    # A busy machine may give us no time until the end: two states are seen all the same.
+    # On a busy machine there may be no time before the end: wait until two states were seen.
     while (now := time.monotonic()) < end or (len(set(seen)) < 2 and now < end + HANG):
         if number % 2:
             index.refresh()
         else:
             index = Index.open(path)
         seen.append(look(index))
-        assert look(index) == seen[-1]  # a reader keeps what it has
+        assert look(index) == seen[-1]  # a reader keeps its state
     assert seen == sorted(seen)
     for value in (len(seen), len(set(seen)), seen[-1]):
         say(value)
 
 
 def writers(path: str, n: int, count: int, *, say: Say) -> None:
-    """Writers that add and remove at the same time; says the ids that each was given."""
+    """Run writers that add and remove at the same time; reports the ids that each got."""
     children = together(_write_some, path, count, n=n)
     next(children)
     for answer in children:
@@ -349,8 +349,8 @@ def _write_some(number: int, path: str, count: int, *, say: Say) -> None:
     given, won = [], []
     for at in range(count):
         given += index.add(rows(2, seed=number)).tolist()
-        assert index.remove([number * count + at]) == 1  # one of those that were there
-        with contextlib.suppress(DensehashError):  # one that all of them want
+        assert index.remove([number * count + at]) == 1  # one of the first rows
+        with contextlib.suppress(DensehashError):  # an id that all of them add
             index.add(rows(1), ids=[10**6 - at])
             won.append(at)
     say(given)
@@ -358,7 +358,7 @@ def _write_some(number: int, path: str, count: int, *, say: Say) -> None:
 
 
 def answers(index: Index, asked: NDArray[Any], report: Any) -> None:
-    """For a child that was given an index: what it finds."""
+    """For a child that got an index: report what it finds."""
     found = index.search(asked, 5, n_threads=2)
     index.search(asked, radius=3, rerank=None)
     report.put([part.tolist() for part in found])

@@ -1,4 +1,4 @@
-"""Files of an index that are damaged in many ways, and an index that is asked all the same."""
+"""Damages files of an index in many ways, and uses the index nevertheless."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUERIES = rows(3, seed=5)
 
 
 def ask(index: Index, number: int) -> None:
-    """Some of what an index can be asked; only a FileError may come of it."""
+    """Call some methods of an index; only a FileError may be raised."""
     names = index._state.id_type == "string"
     some: list[Any] = ["a", "row 3"] if names else [3, 4]
     calls: list[Callable[[], object]] = [
@@ -41,7 +41,9 @@ def ask(index: Index, number: int) -> None:
         lambda: index.search(QUERIES, 5, filter=lambda ids: np.arange(len(ids)) % 2 == 0),
         lambda: index.search(QUERIES, 5, filter=some, n_threads=1),
         lambda: index.search(QUERIES, 5, filter=np.ones(len(index), np.bool_), n_threads=1),
-        lambda: index.search(QUERIES, 5, probes=None if index.kind == "flat" else 1, n_threads=1),
+        lambda: index.search(
+            QUERIES, 5, probes=1 if index._state.kind.takes_probes else None, n_threads=1
+        ),
         lambda: index.neighbors_graph(3, n_threads=1) if len(index) > 3 else None,
         lambda: index.near_duplicates(3, n_threads=1),
         lambda: index.near_duplicates(3.0, rerank="exact", n_threads=1),
@@ -52,17 +54,17 @@ def ask(index: Index, number: int) -> None:
     for call in calls[number % 8 :: 8]:
         with contextlib.suppress(FileError):
             call()
-    with contextlib.suppress(DensehashError):  # ids that nobody could have given
+    with contextlib.suppress(DensehashError):  # ids that no user can have
         index.get(index.ids[:4])
     if index._state.payload is not None and find_spec("pyarrow"):
         with contextlib.suppress(DensehashError):
             index.payload(index.ids[::3]).to_pylist()
-        with contextlib.suppress(DensehashError):  # of columns that are there no more
+        with contextlib.suppress(DensehashError):  # columns that no longer exist
             index.search(QUERIES, 5, filter="word = 'odd' or sum > 20")
 
 
 def change_everything(index: Index) -> None:
-    """Whatever can be changed; an error of ours may come of it."""
+    """Call all methods that change an index; only errors of densehash may be raised."""
     names = index._state.id_type == "string"
     for call in (
         lambda: index.remove(["a", "row 3"] if names else [3, 4]),
@@ -80,7 +82,7 @@ def change_everything(index: Index) -> None:
 
 
 class Damage:
-    """A folder of which one file after the other is damaged, and made whole again."""
+    """A folder in which one file after another is damaged and restored."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
@@ -90,7 +92,7 @@ class Damage:
         }
 
     def mutated(self, raw: bytes) -> tuple[str, bytes]:
-        """Bytes with something wrong, and what it is."""
+        """Damaged bytes, and a description of the damage."""
         chance = self.random
         data, n = bytearray(raw), len(raw)
         at = chance.randrange(n)
@@ -99,7 +101,7 @@ class Damage:
         what = chance.choice(["flip", "number", "truncate", "extend", "swap", "zero", "copy"])
         if what == "flip":
             data[at] ^= 1 << chance.randrange(8)
-        elif what == "number":  # as large, or as small, as can be
+        elif what == "number":  # as large or as small as possible
             size = chance.choice([1, 4, 8])
             at -= at % size
             worst = [b"\0" * size, b"\xff" * size, b"\xff" * (size - 1) + b"\x7f"]
@@ -124,7 +126,7 @@ class Damage:
         return f"{what} at {at}", bytes(data)
 
     def rounds(self, count: int) -> Iterator[tuple[str, bool]]:
-        """Damage, ``count`` times: what was done, and whether anything differs at all."""
+        """Damage files ``count`` times; yields what was done, and whether anything differs."""
         files = [*self.whole]
         rows_of = [file for file in files if "segments" in file.name]
         for _ in range(count):
@@ -136,12 +138,12 @@ class Damage:
 
 
 def mutate(path: str, seed: int, count: int, *, say: Callable[[Any], None]) -> None:
-    """Damage files of an index in many ways; nothing but a FileError may come of it."""
+    """Damage files of an index in many ways; only a FileError may be raised."""
     folder, scratch = Path(path), Path(path + "-scratch")
     _bound_memory()
     found = {"opened": 0, "refused": 0}
     for number, (what, differs) in enumerate(Damage(folder, seed).rounds(count)):
-        say(f"{number} {what}")  # for whoever finds us dead
+        say(f"{number} {what}")  # the last message, if the process dies
         try:
             index = Index.open(folder)
             found["opened"] += 1
@@ -165,7 +167,7 @@ def mutate(path: str, seed: int, count: int, *, say: Callable[[Any], None]) -> N
 
 
 def lie(path: str, every: int, *, say: Callable[[Any], None]) -> None:
-    """Manifests with a right checksum that say what cannot be: all, or every third."""
+    """Try manifests with impossible content and a correct checksum: one in ``every``."""
     folder = Path(path)
     _bound_memory()
     whole = (folder / MANIFEST).read_bytes()
@@ -185,7 +187,7 @@ def lie(path: str, every: int, *, say: Callable[[Any], None]) -> None:
 
 
 def signed(tree: dict[str, Any]) -> bytes:
-    """The bytes of a manifest, with the checksum that belongs to them."""
+    """The bytes of a manifest, with their correct checksum."""
     rest = json.dumps({key: tree[key] for key in tree if key != "sha256"})
     data = rest.encode("ascii")[1:] + b"\n"
     return b'{"sha256": "' + hashlib.sha256(data).hexdigest().encode() + b'",\n' + data
@@ -199,7 +201,7 @@ _NASTY: tuple[Any, ...] = (
 
 
 def _lies(tree: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tree with one value, or part, replaced, removed, or put in the place of another."""
+    """The tree with one value or part replaced, removed, or put in the place of another."""
     places = [*_places(tree)]
     parts = [value for _, value in places if isinstance(value, dict) and "file" in value]
     for place, value in places:
@@ -233,7 +235,7 @@ def _at(tree: Any, place: tuple[Any, ...]) -> Any:
 
 
 def _bound_memory() -> None:
-    """Nothing damaged may ask for much: a MemoryError is a failure."""
+    """Limit memory: damage must not cause large allocations, so a MemoryError is a failure."""
     if sys.platform == "linux":
         import resource
 

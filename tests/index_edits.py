@@ -1,4 +1,4 @@
-"""Edits of what an index has on disk, which must be refused when it is opened."""
+"""Edits of the files of an index, which must be refused when it is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Edit = Callable[[dict[str, Any]], Any]
 
 
 def editable(index: Index) -> dict[str, Any]:
-    """What the files of an index of signs say; edits leave the index as it is."""
+    """The content of the files of an index of signs; edits do not change the index itself."""
     content = content_of(index._state)
     content["segments"] = [dict(one) for one in content["segments"]]
     content["sketch_settings"] = dict(content["sketch_settings"])
@@ -24,7 +24,7 @@ def editable(index: Index) -> dict[str, Any]:
 
 
 def changed(name: str, **new: Any) -> Edit:
-    """Other values in a part of the settings of a sketch."""
+    """An edit that sets other values in a part of the settings of a sketch."""
 
     def edit(content: dict[str, Any]) -> None:
         content["sketch_settings"][name] = {**content["sketch_settings"][name], **new}
@@ -33,7 +33,7 @@ def changed(name: str, **new: Any) -> Edit:
 
 
 def column(name: str, make: Callable[[NDArray[Any]], Any]) -> Edit:
-    """Another column in the first segment."""
+    """An edit that replaces a column of the first segment."""
 
     def edit(content: dict[str, Any]) -> None:
         part = content["segments"][0]
@@ -43,7 +43,7 @@ def column(name: str, make: Callable[[NDArray[Any]], Any]) -> Edit:
 
 
 def check_refused(index: Index, edit: Edit, message: str) -> None:
-    """The index is opened as it is, and refused after the edit."""
+    """Check that the index can be opened, and is refused after the edit."""
     content = editable(index)
     state_from(content)
     edit(content)

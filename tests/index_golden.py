@@ -1,7 +1,7 @@
 """Index folders of all versions of the format, kept for ever, and what they must answer.
 
-``python tests/index_golden.py`` made ``data/index-v1-*`` to ``data/index-v3-*``, once. A folder
-that is there is never made anew: it stands for the indexes that people have on their disks.
+``python tests/index_golden.py`` made ``data/index-v1-*`` to ``data/index-v3-*`` once. An existing
+folder is never made again: it stands for the indexes that people have on their disks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from densehash.index.index import index_state
 
 DATA = Path(__file__).parent / "data"
 
-# By what is special of them; see build().
+# Named after what is special about them; see build().
 CODES = ("flat", "grouped", "multi")
 SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare", "signs-payload")
 BITS = ("bits", "bits-grouped")
 CREATED = ("vectors",)
 PRODUCTS = ("products",)
 
-# Half a unit away from all rows, so that no query lies on a plane.
+# Half a unit away from all rows, so that no query is on a plane.
 QUERIES = rows(5, seed=5) + np.float32(0.5)
 
 QUESTIONS: tuple[dict[str, Any], ...] = (
@@ -42,7 +42,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-# Below a recall of 1, what is missed depends on segments.
+# Below a recall of 1, which rows are missed depends on segments.
 SIGNS_QUESTIONS: tuple[dict[str, Any], ...] = (
     {"k": 4, "recall": 1},
     {"k": 5, "recall": 1, "rerank": None},
@@ -55,7 +55,7 @@ SIGNS_QUESTIONS: tuple[dict[str, Any], ...] = (
 
 
 def version(name: str) -> int:
-    """Of the format."""
+    """The version of the format."""
     if name in CODES:
         return 1
     return 3 if name.endswith("-payload") else 2
@@ -81,7 +81,7 @@ def payload(n: int) -> list[dict[str, Any]]:
 
 
 def folder(name: str) -> Path:
-    """Where a golden index lies."""
+    """The folder of a golden index."""
     return DATA / f"index-v{version(name)}-{name}"
 
 
@@ -115,7 +115,7 @@ def build(kind: Any) -> Index:
             more_told = {"kind": "grouped", "n_groups": 5, "random_state": 0}
         index = Index.from_codes(codes[:30], ids=ids[:30], hasher=learnt, **more_told)
         index.add(codes[30:], ids=ids[30:])
-    elif kind in CREATED:  # which has learnt nothing yet
+    elif kind in CREATED:  # has learnt nothing yet
         ids = names(40, "string")
         index = Index.create(X.shape[1], learn_at=60, metric="ip", n_bits=16, random_state=0)
         index.add(X[:30].astype(np.uint8), ids=ids[:30])
@@ -146,14 +146,14 @@ def build(kind: Any) -> Index:
 
 
 def answers(index: Index) -> list[Any]:
-    """What an index says to all questions that it can answer."""
+    """The answers of an index to all searches that it supports."""
     found = []
     for question in SIGNS_QUESTIONS if index.sketch == "signs" else QUESTIONS:
         if index.sketch == "vectors" and question.get("rerank") == "asymmetric":
             continue
         told: dict[str, Any] = {}
         if question.get("metric", index.metric) != index.metric:
-            # As it was before such a search compared every row.
+            # As in older versions, in which such a search did not compare every row.
             told = {"candidates": index.settings.candidates}
         has_vectors = index._state.vector_type is not None or index.sketch == "signs"
         if not has_vectors and question.get("rerank", "exact") == "exact":
@@ -161,13 +161,13 @@ def answers(index: Index) -> list[Any]:
         if index.kind == "flat" and "probes" in question:
             continue
         hits = index.search(QUERIES, **question, **told)
-        # JSON has no number for what is infinitely far away.
+        # JSON has no infinite numbers.
         found.append([np.where(part == np.inf, -1, part).tolist() for part in hits])
     return found
 
 
 def make(kind: str) -> None:
-    """Save an index and its answers, if they are not there."""
+    """Save an index and its answers, if they do not exist."""
     if folder(kind).exists():
         return
     index = build(kind)

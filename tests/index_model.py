@@ -1,4 +1,4 @@
-"""An index that looks at every row for every query: slow, and short enough to be right."""
+"""A model of an index that compares every row with every query: slow, but short and clear."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from densehash.rows import Rows
 Id = Any  # int or str
 Match = Callable[[Id], bool]
 
-FEWEST = 10  # candidates, where all within a radius are asked for
-WIDER = 4  # times as many candidates, where all of them lay within a radius
+FEWEST = 10  # candidates at first, in a search of all within a radius
+WIDER = 4  # times as many candidates, if all were within the radius
 
 
 class Answer(NamedTuple):
-    """Neighbours of one query, in order, and the distances of all that might have been."""
+    """Neighbours of one query, in order, and the distances of all possible ones."""
 
     ids: list[Id]
     distances: NDArray[Any]
@@ -37,10 +37,10 @@ class Model:
 
     Parameters
     ----------
-    hasher : fitted
+    hasher : a fitted hasher
     metric : "l2", "cosine" or "ip"
-    vector_type : in which vectors are kept, or None
-    centers : of the groups, where the kind has groups
+    vector_type : the type of kept vectors, or None
+    centers : centres of the groups, if the kind has groups
     waits : whether it has learnt nothing yet, so that every row is compared
     products : the sketch, where rows are ranked by estimated products
     """
@@ -62,7 +62,7 @@ class Model:
         self.payloads: dict[Id, Any] = {}  # dicts
 
     def copy(self) -> Model:
-        """The same rows, that change apart from these."""
+        """An independent copy."""
         new = copy.copy(self)
         new.__dict__.pop("table", None)
         new.rows, new.payloads = dict(self.rows), dict(self.payloads)
@@ -74,7 +74,7 @@ class Model:
     # --- changed ------------------------------------------------------------------------------
 
     def put(self, ids: Iterable[Id], X: NDArray[Any], payload: Sequence[Any] | None = None) -> None:
-        """Add rows, or replace them; without a payload they keep theirs."""
+        """Add rows, or replace them; without a new payload, they keep the old one."""
         ids = [*ids]
         if payload is not None:
             self.payloads.update(zip(ids, payload, strict=True))
@@ -88,7 +88,7 @@ class Model:
         self.__dict__.pop("table", None)
 
     def remove(self, ids: Iterable[Id]) -> int:
-        """Remove rows; how many were there."""
+        """Remove rows, and return how many there were."""
         ids = set(ids)
         gone = [self.rows.pop(name, None) for name in ids]
         for name in ids:
@@ -97,7 +97,7 @@ class Model:
         return sum(one is not None for one in gone)
 
     def hashed(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows, or queries, as they are grouped."""
+        """Rows or queries in the form in which they are grouped."""
         return unit(X) if self.metric == "cosine" else X
 
     def coded(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -108,12 +108,12 @@ class Model:
 
     @property
     def ids(self) -> list[Id]:
-        """All ids, rising."""
+        """All ids, ascending."""
         return self.table[0]
 
     @cached_property
     def table(self) -> tuple[list[Id], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Ids, rising; vectors; codes, a bit a byte; groups."""
+        """Ids, ascending; vectors; codes, one bit per byte; groups."""
         ids = sorted(self.rows)
         width = -(-self.hasher.n_bits_ // 8)
         d = self.hasher.n_features_in_
@@ -225,7 +225,7 @@ class Model:
         match: Match | None,
         probes: int | None,
     ) -> Iterable[tuple[int, Callable[[int, int], list[Id]], dict[Id, Any]]]:
-        """For each query: its n candidates, of which there should be k, and all distances."""
+        """For each query: a function of n and k that returns its candidates, and all distances."""
         ids, _, _, groups = self.table
         ruler = metric or self.metric
         hamming = self.distances(Q, None, ruler)
@@ -267,7 +267,7 @@ class Model:
                 same = np.array_equal(asked, code)
                 if self.products is not None:
                     same &= bool(length_of(query[np.newaxis]) == length_of(vector[np.newaxis]))
-            elif vector.dtype.kind == "f":  # as it would have been kept
+            elif vector.dtype.kind == "f":  # in the type in which it would be kept
                 with np.errstate(over="ignore"):
                     same = np.array_equal(query.astype(vector.dtype), vector)
             else:

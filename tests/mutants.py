@@ -1,11 +1,10 @@
-"""Whether tests notice when the code is wrong: small changes, one at a time, and who sees them.
+"""Checks whether tests notice wrong code: makes small changes, one at a time, and runs the tests.
 
-`make mutants` runs it. For each module a list of changes is made (a comparison turned round, a
-number that is one more, a line left out), some of them are drawn, and for each one the tests of
-the module run until the first fails. A change that no test sees is printed: it is equal to the
-code as it is, or a test is missing.
+`make mutants` runs it. For each module it lists changes (a comparison reversed, a number plus one,
+a line left out), draws some of them, and runs the tests of the module with each until one fails. A
+change that no test notices is printed: either it does not matter, or a test is missing.
 
-Files stay as they are: processes that find DENSEHASH_MUTANT load the changed text in their place.
+Files do not change: processes that find DENSEHASH_MUTANT load the changed text instead.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ TESTS = {
     "store.maps": _STORE,
     "store.reading": _STORE,
 }
-"""By module, the files of tests that belong to it; its own examples are run as well."""
+"""By module, the files of its tests; its own examples are run as well."""
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -69,7 +68,7 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 
-# Loaded by every Python that starts, since the folder of it is on the path.
+# Loaded by every Python process, because its folder is on the path.
 _CUSTOMIZE = """
 import importlib.abc, importlib.machinery, os, sys
 name, text, origin = os.environ["DENSEHASH_MUTANT"].split("|")
@@ -88,7 +87,7 @@ sys.meta_path.insert(0, Finder())
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change: of what module, in what line, what it is, and the whole text with it."""
+    """A change: its module, its line, what it is, and the whole changed text."""
 
     module: str
     line: int
@@ -97,7 +96,7 @@ class Mutant:
 
 
 def mutants_of(module: str) -> list[Mutant]:
-    """All changes of a module that can be made one at a time."""
+    """All possible changes of a module, one at a time."""
     path = SOURCE / f"{module.replace('.', '/')}.py"
     text = path.read_text(encoding="utf-8")
     found = []
@@ -109,7 +108,7 @@ def mutants_of(module: str) -> list[Mutant]:
 
 
 def _changes(tree: ast.Module, make: int) -> Iterator[tuple[int, str]]:
-    """Lines and words of all changes; the one of a number is made in the tree."""
+    """Lines and descriptions of all changes; change number ``make`` is made in the tree."""
     number = -1
     for node in list(_nodes(tree)):
         for line, what, change in _ways(node):
@@ -120,7 +119,7 @@ def _changes(tree: ast.Module, make: int) -> Iterator[tuple[int, str]]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs: no annotation, no docstring, nothing that only a type checker reads."""
+    """The nodes that run: no annotations, docstrings, or code only for type checkers."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns"):
             continue
@@ -131,7 +130,7 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.Assign) and "__all__" in ast.unparse(child.targets[0]):
                 continue
-            if isinstance(child, ast.Raise):  # what a message says is not code
+            if isinstance(child, ast.Raise):  # texts of errors are not code
                 yield child
                 continue
             yield child
@@ -139,7 +138,7 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _ways(node: ast.AST) -> Iterator[tuple[int, str, Callable[[], None]]]:
-    """How a node can be changed: where, in words, and a function that does it."""
+    """How a node can be changed: the line, a description, and a function that does it."""
     if isinstance(node, ast.Compare):
         for at, old in enumerate(node.ops):
             new = _COMPARED[type(old)]()
@@ -173,7 +172,7 @@ def _ways(node: ast.AST) -> Iterator[tuple[int, str, Callable[[], None]]]:
 
 
 def survives(mutant: Mutant, folder: Path, limit: float) -> bool:
-    """Whether all tests pass with the change; one that takes far too long is seen."""
+    """Whether all tests pass with the change; if they take far too long, it was noticed."""
     path = SOURCE / f"{mutant.module.replace('.', '/')}.py"
     text = folder / "mutant.py"
     text.write_text(mutant.text, encoding="utf-8")
@@ -184,7 +183,7 @@ def survives(mutant: Mutant, folder: Path, limit: float) -> bool:
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
     }
     tests = [str(ROOT / "tests" / name) for name in TESTS[mutant.module]]
-    # Asserts as they are: pytest would read the file itself, to rewrite those of what it is given.
+    # Plain asserts: to rewrite them, pytest would read the unchanged file itself.
     command = [sys.executable, "-m", "pytest", "-xq", "--assert=plain", "-pno:cacheprovider"]
     process = subprocess.Popen(
         [*command, *tests, str(path)],
@@ -205,7 +204,7 @@ def survives(mutant: Mutant, folder: Path, limit: float) -> bool:
 
 
 def main() -> None:
-    """Draw changes, run the tests with each, and say which nobody saw."""
+    """Draw changes, run the tests with each, and print those that no test noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("modules", nargs="*", default=list(TESTS), help="as bits or store.folder")
     parser.add_argument("--most", type=int, default=40, help="of each module, default 40; 0 is all")

@@ -1,4 +1,4 @@
-"""Payloads of every type, with nulls, and the dicts that they are."""
+"""Payloads of every type, with nulls, as tables and as dicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = dt.datetime(2020, 1, 1)
 SCHEMA = pa.schema(
     [
         ("lang", pa.string()),  # repeated
-        ("text", pa.string()),  # never twice
+        ("text", pa.string()),  # never repeated
         ("year", pa.int64()),
         ("small", pa.int8()),
         ("count", pa.uint64()),

@@ -1,7 +1,7 @@
-"""A disk whose power is cut: from calls that were written down, what may be found on it after.
+"""A disk whose power is cut: from recorded calls, all states in which it may be found.
 
-What POSIX promises, and no more: bytes are there for good once their file was flushed, names once
-their folder was. Until then any of the bytes may be missing, and any of the names.
+It assumes only what POSIX promises: bytes are safe after their file was flushed, names after their
+folder was. Until then, any of the bytes and any of the names may be missing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import NamedTuple
 
-_SECTOR = 512  # bytes, of which a disk writes all or none
+_SECTOR = 512  # bytes that a disk writes all or not at all
 
 
 class Call(NamedTuple):
-    """One that has changed the disk."""
+    """A call that has changed the disk."""
 
     name: str
     one: int  # the open file
@@ -27,7 +27,7 @@ class Call(NamedTuple):
 
 
 def calls_of(raw: bytes) -> Iterator[Call]:
-    """What the watched disk has written down."""
+    """The calls that the watched disk has recorded."""
     at = 0
     while at < len(raw):
         end = raw.index(b"\n", at)
@@ -37,11 +37,11 @@ def calls_of(raw: bytes) -> Iterator[Call]:
 
 
 class File:
-    """Bytes, whatever their names are."""
+    """The bytes of a file, whatever its names."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = self.flushed = data
-        self.is_lost = False  # a flush has failed: later ones say nothing of what was lost then
+        self.is_lost = False  # a flush has failed: later ones do not restore what was lost
 
     def write(self, at: int, data: bytes) -> None:
         self.data = self.data[:at].ljust(at, b"\0") + data + self.data[at + len(data) :]
@@ -52,7 +52,7 @@ class File:
             self.flushed = self.data
 
     def found(self, how: str, chance: random.Random) -> bytes:
-        """What may be left of it."""
+        """What may be left of it after a power cut."""
         if self.data == self.flushed or how == "whole":
             return self.data
         if how == "as flushed":
@@ -72,19 +72,19 @@ Tree = dict[str, "bytes | None"]
 
 
 class Drive:
-    """Follows calls from what lies in a folder, all of which was flushed."""
+    """Follows calls, from the content of a folder, all of which was flushed."""
 
     def __init__(self, root: Path) -> None:
         self.names: Names = {str(root): None}
         for path in sorted(root.rglob("*")):
             self.names[str(path)] = None if path.is_dir() else File(path.read_bytes())
         self._durable = dict(self.names)
-        # Changes of names that were not flushed: the folder, names that are there, and are gone.
+        # Changes of names that were not flushed: the folder, new names, and removed names.
         self._pending: list[tuple[str, Names, Set[str]]] = []
         self._open: dict[int, tuple[str, File | None, int]] = {}  # path, file, position
 
     def follow(self, call: Call) -> None:
-        """Do what a call did."""
+        """Apply a call."""
         path = call.path
         if call.name == "open":
             if call.two & os.O_CREAT and path not in self.names:
@@ -139,7 +139,7 @@ class Drive:
         return names
 
     def after_a_cut(self, chance: random.Random, samples: int) -> Iterator[Tree]:
-        """What may be found: names up to each change, and of any changes; bytes in every way."""
+        """States that may be found: names up to each change, or after any; bytes in every way."""
         pending = self._pending
         choices = [pending[:n] for n in range(len(pending) + 1)]
         if len(pending) > 1:
@@ -161,12 +161,12 @@ class Drive:
 
 
 def _is_reached(name: str, tree: Tree) -> bool:
-    """Whether the folder of a file is there."""
+    """Whether the folder of a file exists."""
     return min(tree) == name or os.path.dirname(name) in tree  # noqa: PTH120
 
 
 def put(root: Path, tree: Tree) -> None:
-    """Lay a tree, which was in another folder, into one that is not there."""
+    """Write a tree from another folder into a new one."""
     old = min(tree)
     for name, data in sorted(tree.items()):
         path = root / os.path.relpath(name, old)

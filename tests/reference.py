@@ -1,4 +1,4 @@
-"""What every Hamming kernel must answer, in the plainest numpy: bits, a product, a stable sort."""
+"""What every Hamming kernel must answer, in plain numpy: bits, a product, a stable sort."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Short = npt.NDArray[np.int32]
 def distances(queries: Codes, codes: Codes) -> Distances:
     """|a xor b| = |a| + |b| - 2 a.b; float32 holds every integer of these sums exactly."""
     found = np.empty((len(queries), len(codes)), dtype=np.uint16)
-    for start in range(0, len(codes), 10_000):  # bits as floats are 32 times the codes
+    for start in range(0, len(codes), 10_000):  # bits as floats are 32 times as large as codes
         some = codes[start : start + 10_000]
         a, b = (np.unpackbits(rows, axis=1).astype(np.float32) for rows in (queries, some))
         both = a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * (a @ b.T)
@@ -25,7 +25,7 @@ def distances(queries: Codes, codes: Codes) -> Distances:
 
 
 def top_k(queries: Codes, codes: Codes, k: int) -> tuple[Short, Ints]:
-    """The k first by (distance, position), -1 where there are no more."""
+    """The first k by (distance, position); -1 for missing ones."""
     every = distances(queries, codes)
     order = np.argsort(every, axis=1, kind="stable")[:, :k]
     found = np.take_along_axis(every, order, axis=1)
@@ -47,7 +47,7 @@ def within(queries: Codes, codes: Codes, radius: int) -> tuple[Ints, Short, Ints
 def histogram(
     queries: Codes, codes: Codes, relevant: Sequence[Ints] | None = None, *, n_bits: int
 ) -> Ints:
-    """How many codes (or how many of each query's relevant ones) lie at each distance."""
+    """How many codes, or relevant codes of each query, are at each distance."""
     every = distances(queries, codes)
     rows = every if relevant is None else [d[at] for d, at in zip(every, relevant, strict=True)]
     counts = [np.bincount(row, minlength=n_bits + 1) for row in rows]

@@ -14,7 +14,7 @@ METHODS = (
 )
 BITS = (8, 16, 24, 32, 48, 64)
 
-# Text that would take over a page which does not escape it, or break one that cannot hold it.
+# Text that would inject code into a page if it is not escaped, or break the page.
 HOSTILE = [
     "<script>document.title = 'taken'</script>",
     "</script><script>document.title = 'taken'</script>",
@@ -27,7 +27,7 @@ HOSTILE = [
 
 
 def accuracy(name: str, title: str, seed: int) -> Figure:
-    """MAP over bits of every method, with spreads; one series lacks points, one has no spread."""
+    """MAP by bits of every method, with spreads; one series lacks points, one has no spread."""
     generator = np.random.default_rng(seed)
     series = []
     for at, method in enumerate(METHODS):
@@ -47,7 +47,7 @@ def accuracy(name: str, title: str, seed: int) -> Figure:
 
 
 def curves(name: str, title: str, seed: int) -> Figure:
-    """Precision over recall: many points, no spread."""
+    """Precision by recall: many points, no spread."""
     generator = np.random.default_rng(seed)
     recall = tuple(float(r) for r in np.linspace(0.02, 1, 12))
     series = tuple(
@@ -66,7 +66,7 @@ def curves(name: str, title: str, seed: int) -> Figure:
 
 
 def times() -> Figure:
-    """Seconds over rows: logarithmic axes, a spread beyond zero, a lone point with a spread."""
+    """Seconds by rows: logarithmic axes, a spread below zero, a single point with a spread."""
     rows = (1_000, 10_000, 100_000, 1_000_000)
     series = [
         Series(
@@ -127,7 +127,7 @@ def results() -> Table:
 
 
 def wide() -> Table:
-    """More columns than a telephone is wide, more rows than a screen is high."""
+    """More columns than fit a phone, more rows than fit a screen."""
     generator = np.random.default_rng(7)
     columns = (Column("method"), *(Column(f"{bits} bits", 4, "most") for bits in range(8, 136, 8)))
     rows: tuple[tuple[str | float, ...], ...] = tuple(
@@ -177,7 +177,7 @@ def rich_page() -> Page:
 
 
 def page_saying(words: str) -> Page:
-    """The same words in every place that takes words."""
+    """A page with the same words in every place for text."""
     line = Figure("line", words, words, words, (Series(words, (1.0, 2.0), (3.0, 4.0)),), words)
     dots = PlaneFigure("dots", words, (0.0, 1.0), (0.0, 1.0), (words, words), (), words)
     table = Table("table", words, (Column(words), Column(words, 1)), ((words, 1.0),), words)

@@ -1,4 +1,4 @@
-"""Rows that come in parts."""
+"""Rows in parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from densehash.source import Source
 
 
 class InChunks(Source):
-    """An array that comes in parts."""
+    """An array in parts."""
 
     def __init__(self, array: NDArray[Any], chunks: tuple[int, ...]) -> None:
         self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype

@@ -1,4 +1,4 @@
-"""Everything that needs no extra, once: for a wheel in an environment that has nothing else.
+"""Uses everything that needs no extra, once: for a wheel in an otherwise empty environment.
 
 python tests/smoke.py
 """

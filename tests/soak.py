@@ -1,4 +1,4 @@
-"""How many times as long tests go on that can try more: `make soak` says 10."""
+"""How many times as long those tests run that can try more: with `make soak`, 10."""
 
 import os
 

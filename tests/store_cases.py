@@ -1,4 +1,4 @@
-"""Folders to be filled, broken and compared."""
+"""Helpers to fill, damage and compare folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(n: int, seed: int = 0, width: int = 4) -> NDArray[np.uint8]:
 
 
 def small(seed: int = 0, n: int = 6) -> dict[str, Any]:
-    """A content with everything in it."""
+    """A content with values of every kind."""
     rng = np.random.default_rng(seed)
     return {
         "kind": "flat",
@@ -51,7 +51,7 @@ def small(seed: int = 0, n: int = 6) -> dict[str, Any]:
 
 
 def assert_equal(found: Any, expected: Any) -> None:
-    """Trees with arrays in them, types included."""
+    """Compare trees that contain arrays, including types."""
     if isinstance(expected, dict):
         assert list(found) == list(expected)
         for key, value in expected.items():
@@ -71,7 +71,7 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """All bytes of a folder, but the empty lock."""
+    """All bytes of a folder, except the empty lock."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "writer.lock"}
 
 
@@ -81,7 +81,7 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def signed(tree: Any) -> bytes:
-    """A manifest of anything, with a right checksum."""
+    """A manifest of any content, with a correct checksum."""
     text = tree if isinstance(tree, bytes) else json.dumps(tree).encode()[1:]
     return b'{"sha256": "' + hashlib.sha256(text).hexdigest().encode() + b'",\n' + text
 
@@ -96,14 +96,14 @@ def edit(folder: Path, change: Edit) -> None:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Replace a file as a new one: some file systems flush one that is cut and written again."""
+    """Replace a file by a new one: some file systems flush one that is truncated and rewritten."""
     path.unlink()
     path.write_bytes(data)
 
 
 @contextmanager
 def failing_looks(name: str, number: int, at: int, *, lasting: bool = False) -> Iterator[list[str]]:
-    """The n-th look at files of a name fails; the list says which there were."""
+    """Look number ``at`` at files of a name fails; the list has the calls of all looks."""
     looks: list[str] = []
 
     def failing(plain: Callable[..., Any]) -> Callable[..., Any]:

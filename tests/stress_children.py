@@ -1,4 +1,4 @@
-"""Writers that are killed while readers look: the processes of ``test_index_stress.py``."""
+"""Writers that are killed while readers search: the processes of ``test_index_stress.py``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from densehash.index import Index
 from densehash.store import verify
 
-STILL = 40  # rows that nobody changes
+STILL = 40  # rows that never change
 WRITERS = (1, 2)
 HANG = 60.0  # seconds
-SPAN = 10**6  # ids of a writer, from its number times this on
+SPAN = 10**6  # ids of a writer begin at its number times this
 
 Owned = dict[int, int]  # for each row of a writer, the number of the change that wrote it
 
@@ -41,7 +41,7 @@ class StressServer(Server):
 
 @cache
 def owned(writer: int, number: int) -> Owned:
-    """The rows of a writer after so many changes; no two numbers have the same."""
+    """The rows of a writer after ``number`` changes; different for every number."""
     if number == 0:
         return {}
     now, (what, ids) = dict(owned(writer, number - 1)), _change(writer, number)
@@ -65,7 +65,7 @@ def _change(writer: int, number: int) -> tuple[str, list[int]]:
 
 
 def vectors(names: Owned) -> NDArray[np.float32]:
-    """Those of some rows: each says of itself which it is, and which change wrote it."""
+    """Vectors of some rows: each contains its id and the number of the change that wrote it."""
     X = np.zeros((len(names), D), np.float32)
     for at, (name, number) in enumerate(names.items()):
         X[at, :3] = name // SPAN * 50, name % SPAN, number
@@ -87,7 +87,7 @@ def change(index: Index, writer: int, number: int) -> None:
 
 
 def seen(index: Index, since: list[int]) -> list[int]:
-    """For each writer, how many changes are there, at least ``since``; nothing else is."""
+    """For each writer, how many of its changes are there, at least ``since``, and nothing else."""
     ids = index.ids
     found = dict(zip(ids.tolist(), index.get(ids), strict=True))
     assert [*found][:STILL] == [*range(STILL)]
@@ -110,7 +110,7 @@ def seen(index: Index, since: list[int]) -> list[int]:
 
 
 def stress(kind: str, folder: str, kills: int, *, say: Say) -> None:
-    """Two writers that are killed so many times, and two readers."""
+    """Run two writers, which are killed ``kills`` times, and two readers."""
     path, chance = Path(folder, "a.dh"), random.Random(kind)
     build(kind, rows(STILL), [*range(STILL)]).save(path)
     readers = together(_read_on, str(path), n=2)
@@ -124,7 +124,7 @@ def stress(kind: str, folder: str, kills: int, *, say: Say) -> None:
             writer = chance.choice(WRITERS)
             if number % 4:
                 _wait_for_a_change(path)
-            elif number % 8:  # one that hangs for a while, perhaps with the lock
+            elif number % 8:  # hangs for a while, perhaps with the lock
                 os.kill(pids[writer], signal.SIGSTOP)
                 time.sleep(0.05)
                 os.kill(pids[writer], signal.SIGCONT)
@@ -147,12 +147,12 @@ def stress(kind: str, folder: str, kills: int, *, say: Say) -> None:
 
 
 def _over(path: Path) -> Path:
-    """A file that ends the readers."""
+    """The file that tells readers to end."""
     return path.with_name("over")
 
 
 def _wait_for_a_change(path: Path) -> None:
-    """Until one of the writers has told of another one."""
+    """Wait until one of the writers has reported another change."""
     before, end = _told_bytes(path), time.monotonic() + HANG
     while _told_bytes(path) == before:
         assert time.monotonic() < end, "the writers hang"
@@ -182,7 +182,7 @@ def _stop(pid: int) -> None:
 
 
 def _check_acknowledged(path: Path, writer: int, done: list[int]) -> None:
-    """A writer is dead: its last change is there if it was acknowledged; one more may be."""
+    """After a writer died: its last acknowledged change is there, and perhaps one more."""
     for line in _told_by(path, writer).read_text().splitlines():
         word, value = json.loads(line)
         assert word == "said", value
@@ -197,7 +197,7 @@ def _write_on(writer: int, path: str, first: int, *, say: Say) -> None:
     for number in itertools.count(first):
         change(index, writer, number)
         say(number)
-        time.sleep(0.005)  # for the other: whoever waits for the lock asks ten times a second
+        time.sleep(0.005)  # lets the other writer in: it tries the lock ten times a second
 
 
 def _read_on(number: int, path: str, *, say: Say) -> None:
@@ -217,7 +217,7 @@ def _read_on(number: int, path: str, *, say: Say) -> None:
         if looks % 10 == 0:
             verify(path)
         looks += 1
-        time.sleep(0.01)  # for the writers
+        time.sleep(0.01)  # gives the writers time
     say(looks)
 
 

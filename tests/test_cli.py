@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import typer
 
 import densehash
 from densehash import cli, demo, progress
-from densehash.cli import commands  # noqa: F401  they add themselves to the app
+from densehash.cli import commands, digits  # noqa: F401  commands add themselves to the app
 from densehash.cli.app import app
 
 COMMANDS = ("compare", "demo", "fetch", "info", "paper")
@@ -77,11 +78,7 @@ def test_shells_can_complete_commands() -> None:
 
 def test_a_pipe_that_closes_early_is_no_error() -> None:
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from densehash.cli import main; main(['demo', '--json', '--bits', '8'])",
-        ],
+        [sys.executable, "-c", "from densehash.cli import main; main(['fetch', '--json'])"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -155,7 +152,10 @@ def shown() -> demo.DigitsDemo:
     return demo.run()
 
 
-def test_demo_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_json_is_all_there_is_on_stdout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shown: demo.DigitsDemo
+) -> None:
+    monkeypatch.setattr(demo, "run", lambda **_: shown)
     code, out, err = run(capsys, "demo", "--json")
     assert (code, err) == (0, "")
     result = json.loads(out)
@@ -183,30 +183,33 @@ def test_demo_shows_pictures(
     assert "8 bytes" in out
 
 
-def test_demo_where_the_terminal_knows_ascii_only() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", "from densehash.cli import main; main(['demo', '--bits', '8'])"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=True,
-    )
-    assert result.stdout.isascii()
-    assert b"#" in result.stdout
+def test_demo_where_the_terminal_knows_ascii_only(
+    monkeypatch: pytest.MonkeyPatch, shown: demo.DigitsDemo
+) -> None:
+    monkeypatch.setattr(demo, "run", lambda **_: shown)
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "ascii", write_through=True))
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["demo"])
+    assert not exit_.value.code
+    assert printed.getvalue().isascii()
+    assert b"#" in printed.getvalue()
 
 
 def recalls(result: dict[str, Any]) -> dict[str, float]:
     return {score["method"]: score["recall"] for score in result["scores"]}
 
 
-def test_the_options_of_the_demo_change_it(capsys: pytest.CaptureFixture[str]) -> None:
-    short = json.loads(run(capsys, "demo", "--json", "--bits", "16")[1])
-    other = json.loads(run(capsys, "demo", "--json", "--bits", "16", "--seed", "1")[1])
-    long = json.loads(run(capsys, "demo", "--json", "--bits", "128")[1])
-    assert (short["n_bits"], long["n_bits"]) == (16, 128)
-    assert recalls(short)["DSH"] < recalls(long)["DSH"]
-    assert "PCAH" in recalls(short)
-    assert "64" in long["left_out"]["PCAH"]
-    assert short["queries"] != other["queries"]
+def test_the_options_of_the_demo_change_it(
+    capsys: pytest.CaptureFixture[str], shown: demo.DigitsDemo
+) -> None:
+    usual = digits.plain(shown)
+    other = json.loads(run(capsys, "demo", "--json", "--bits", "128", "--seed", "1")[1])
+    assert (usual["n_bits"], other["n_bits"]) == (64, 128)
+    assert recalls(usual)["DSH"] < recalls(other)["DSH"]
+    assert "PCAH" in recalls(usual)
+    assert "64" in other["left_out"]["PCAH"]
+    assert usual["queries"] != other["queries"]
 
 
 def test_the_demo_repeats_itself(shown: demo.DigitsDemo) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hasher_cases import mixture
 from test_cli import run
 
-from densehash.cli import paper
+from densehash.cli import output, paper
 from densehash.paper.studies import BITS, PARTS, QUICK
 
 OPTIONS = ["--methods", "lsh,pcah,dsh", "--bits", "16,32", "--seeds", "2", "--parts", "2,times,p"]
@@ -22,7 +22,10 @@ def vectors(tmp_path: Path) -> Path:
 
 
 def test_results_go_to_stdout_and_files_to_the_folder(
-    capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    vectors: Path,
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("vl_convert", reason="the report needs the extra 'report'")
     out = tmp_path / "out"
@@ -34,6 +37,7 @@ def test_results_go_to_stdout_and_files_to_the_folder(
     names = {path.name for path in (out / "figures").iterdir()}
     assert {"figure-1-dsh.svg", "figure-2-mine.png", "figure-4-mine.svg"} <= names
     before = (out / "records.jsonl").read_bytes()
+    monkeypatch.setattr(output, "write_page", lambda *_: None)  # once is enough
     again = run(capsys, "paper", "--data", str(vectors), "--out", str(out), *OPTIONS, "--json")
     assert again[0] == 0
     found = json.loads(again[1])

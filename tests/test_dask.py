@@ -32,25 +32,30 @@ def _scheduler() -> Any:
 
 
 @every_hasher
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+@pytest.mark.parametrize(
+    ("dtype", "rows_a_chunk"), [(np.float32, 256), (np.float64, 1024), (np.uint8, 4096)]
+)
 @pytest.mark.usefixtures("small_blocks")
-def test_a_fit_has_the_bytes_of_the_fit_in_memory(make: Make, dtype: Any) -> None:
+def test_a_fit_has_the_bytes_of_the_fit_in_memory(
+    make: Make, dtype: Any, rows_a_chunk: int
+) -> None:
     X = (mixture() * 10 + 100).astype(dtype)
-    here = make().fit(X)
-    for rows_a_chunk in (256, 1024, 4096):
-        spread = da.from_array(X, chunks=(rows_a_chunk, 24))
-        assert learnt(make().fit(spread)) == learnt(here)
+    spread = da.from_array(X, chunks=(rows_a_chunk, 24))
+    assert learnt(make().fit(spread)) == learnt(make().fit(X))
 
 
 @every_hasher
-@pytest.mark.parametrize("chunks", [(1000, 1, 1999), (7, 2993), (500, 0, 500, 2000)])
+@pytest.mark.parametrize(
+    ("chunks", "columns"),  # columns that are cut are put together
+    [((1000, 1, 1999), 24), ((7, 2993), 10), ((500, 0, 500, 2000), 24)],
+)
 @pytest.mark.usefixtures("small_blocks")
-def test_any_chunks_have_the_bytes_of_the_same_parts_here(make: Make, chunks: Any) -> None:
+def test_any_chunks_have_the_bytes_of_the_same_parts_here(
+    make: Make, chunks: Any, columns: int
+) -> None:
     X = mixture()
     here = make().fit(InChunks(X, chunks))
-    assert learnt(make().fit(da.from_array(X, chunks=(chunks, 24)))) == learnt(here)
-    # Columns that are cut are put together.
-    assert learnt(make().fit(da.from_array(X, chunks=(chunks, 10)))) == learnt(here)
+    assert learnt(make().fit(da.from_array(X, chunks=(chunks, columns)))) == learnt(here)
 
 
 @every_hasher

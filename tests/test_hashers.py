@@ -271,13 +271,12 @@ def test_bools(make: Make) -> None:
 def test_the_number_of_threads_changes_no_byte(make: Make, dtype: Any) -> None:
     X = mixture(30_000, 40, dtype)
     found = []
-    for threads in (1, 2, 8):
+    for threads in (1, 3):
         with threadpool_limits(threads):
             hasher = make(32).fit(X)
             codes, margins = hasher.transform(X), hasher.project(X)
             found.append((learnt(hasher), codes.tobytes(), margins.tobytes()))
     assert found[0] == found[1]
-    assert found[0] == found[2]
 
 
 @every_hasher

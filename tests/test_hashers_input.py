@@ -277,8 +277,10 @@ def assert_equal_rows_get_equal_codes(hasher: Hasher, X: NDArray[Any], which: An
 
 @every_hasher
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("n_distinct", [2, 3, 17, 50, 400])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("n_distinct", "dtype"),
+    [(2, np.float32), (3, np.float64), (17, np.float32), (50, np.float64), (400, np.float32)],
+)
 def test_equal_rows_get_equal_codes(make: Make, n_distinct: int, dtype: Any) -> None:
     """The last block has one row, so that matrices become vectors there."""
     X, which = repeated(n_distinct, dtype)

@@ -90,8 +90,10 @@ def test_help_loads_what_writes_it() -> None:
     assert not packages(loaded) & {"dask", "numpy", "pandas", "scipy", "sklearn", "threadpoolctl"}
     assert {name for name in ours(loaded) if not name.startswith("densehash.cli")} == {
         "densehash",
+        "densehash.choices",
         "densehash.distributed",
         "densehash.errors",
+        "densehash.export",
         "densehash.progress",
     }
 

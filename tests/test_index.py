@@ -132,7 +132,7 @@ def test_real_numbers_and_codes_of_any_length(kind: Any, metric: Any, bits: int)
     X = rng.standard_normal((700, 20)).astype(np.float32) + 1
     X[::7] = X[3]
     asked = np.concatenate([rng.standard_normal((20, 20)), X[:5]]).astype(np.float32)
-    settings: dict[str, Any] = {"flat": {}, "grouped": {"n_groups": 24}, "multi": {}}[kind]
+    settings: dict[str, Any] = {"n_groups": 24} if kind == "grouped" else {}
     learnt = DSH(bits, random_state=0).fit(X) if bits != 300 else LSH(bits).fit(X)
     index = Index.build(X, hasher=learnt, kind=kind, metric=metric, random_state=0, **settings)
     model = model_of(index)
@@ -553,7 +553,7 @@ def test_tuning_reaches_a_recall(
     kind: Any, metric: Any, blobs: NDArray[np.float32], tmp_path: Path
 ) -> None:
     X, sample, others = blobs[:2400], blobs[2400:2800], blobs[2800:]
-    settings: dict[str, Any] = {"flat": {}, "grouped": {"n_groups": 40}, "multi": {}}[kind]
+    settings: dict[str, Any] = {"n_groups": 40} if kind == "grouped" else {}
     index = Index.build(
         X, hasher="itq", n_bits=16, kind=kind, metric=metric, random_state=0, **settings
     )

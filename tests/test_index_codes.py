@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from densehash import ITQ, bits, load_hasher, pack
 from densehash.errors import FileError, InputError
 from densehash.index import Index
+from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 from densehash.index.state import content_of
 from densehash.rows import Rows
 
-KINDS: dict[str, dict[str, Any]] = {
-    "flat": {},
+KINDS: dict[str, dict[str, Any]] = {kind: {"kind": kind} for kind in REGISTRY} | {
+    "flat": {},  # which is the default, as grouped is with groups
     "grouped": {"n_groups": 6},  # of which all are visited without being told
     "multi": {"kind": "multi", "n_tables": 3},
 }

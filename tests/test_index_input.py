@@ -181,8 +181,8 @@ def test_searches_that_are_refused(index: Index) -> None:
         ("metric must be", {"metric": "manhattan"}),
         ("metric must be", {"metric": 2}),
         ("metric must be", {"metric": ""}),
-        ("probes must be at least 1|flat", {"probes": 0}),
-        ("probes must be an integer|flat", {"probes": 1.5}),
+        ("probes must be at least 1|probes are for", {"probes": 0}),
+        ("probes must be an integer|probes are for", {"probes": 1.5}),
         ("n_threads must be at least 1", {"n_threads": 0}),
         ("radius must be", {"radius": "3"}),
         ("radius must be", {"radius": np.nan}),
@@ -252,11 +252,12 @@ def test_tuning_that_is_refused(index: Index, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_probes_are_for_kinds_that_have_them(index: Index) -> None:
-    if index.kind == "flat":
-        refuses(index, "this one is flat", lambda: index.search(Q, probes=2))
-        refuses(index, "this one is flat", lambda: index.neighbors_graph(2, probes=2))
-    else:
+    if index._state.kind.takes_probes:
         index.search(Q, probes=10**6)
+    else:
+        message = f"this one is {index.kind}"
+        refuses(index, message, lambda: index.search(Q, probes=2))
+        refuses(index, message, lambda: index.neighbors_graph(2, probes=2))
 
 
 @every_kind

@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 @posix
 @every_kind
 def test_readers_see_what_was_published(kind: str, server: Server, tmp_path: Path) -> None:
-    seconds = (2 if kind == "flat" else 1) * SOAK
+    seconds = SOAK
     (*seen, published), status = server.run("readers", kind, tmp_path / "a", 8, seconds)
     assert status == 0
     assert len(seen) == 8
@@ -91,7 +91,7 @@ def test_threads_search_while_one_changes(kind: str, opened: bool, tmp_path: Pat
         tasks = [pool.submit(search) for _ in range(4)]
         try:
             for value in range(2, 1000):
-                if value > 15 * SOAK and len(seen) > 2:
+                if value > 8 * SOAK and len(seen) > 2:
                     break
                 index.update(np.arange(MOVED), moved(value))
                 if value % 7 == 0:

@@ -865,8 +865,7 @@ def test_the_folder_is_what_the_format_says(metric: str, groups_a_row: int, tmp_
         assert both.mean() < 0.02 * np.abs(estimates - np.median(estimates)).mean()
 
 
-def test_auto_takes_signs_only_where_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("densehash.index.building._USUAL_SKETCH", "signs")
+def test_auto_takes_signs_only_where_they_go() -> None:
     X = rows(30)
     assert Index.build(X).sketch == "signs"
     for told in ({"kind": "multi"}, {"hasher": "lsh", "n_bits": 8}, {"sketch": "codes"}):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
 from hasher_cases import every_hasher, fitted, mixture
-from index_cases import KINDS, D, build, hasher, names, rows
+from index_cases import KINDS, METRICS, D, build, hasher, names, rows
 from numpy.typing import NDArray
 
+from densehash.choices import MetricName, SketchName
 from densehash.errors import InputError
 from densehash.hashers import Hasher
 from densehash.index import Index
@@ -23,6 +24,30 @@ from densehash.index.queries import Prepared, Question, Request
 from densehash.index.segment import Segment
 from densehash.index.sketches import Candidates, Codes, Column, Sketch
 from densehash.index.visits import Allowed, Groups, Visits
+from densehash.truth import nearest
+
+# --- every sketch that users can ask for --------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("sketch", get_args(SketchName)[1:])
+def test_every_sketch_finds_all_where_all_are_compared(
+    sketch: Any, metric: MetricName, tmp_path: Path
+) -> None:
+    """Built, added to, removed from, saved and opened: the true neighbours, of a filter, too."""
+    X, Q = np.split(mixture(156, dtype=np.float32), [150])
+    index = Index.build(X[:100], sketch=sketch, metric=metric, random_state=0)
+    index.add(X[100:])
+    index.remove([7, 120])
+    index.save(tmp_path / "a")
+    left = np.setdiff1d(np.arange(150), [7, 120])
+    for one in (index, Index.open(tmp_path / "a")):
+        for some in (left, left[:20]):
+            found = one.search(Q, 5, candidates=150, filter=some).ids
+            expected = some[nearest(Q, X[some], k=5, metric=metric)]  # in the order of rows
+            assert np.sort(found, axis=1).tolist() == expected.tolist()
+        one.compact()
+
 
 # --- another sketch -----------------------------------------------------------------------
 
@@ -262,6 +287,7 @@ class Cloudy(Flat):
     """As flat, with a setting, and rows in another order."""
 
     name: ClassVar[str] = "cloudy"
+    has_groups: ClassVar[bool] = True
     extra_names: ClassVar[tuple[str, ...]] = ("ranks",)
 
     def __init__(self, height: int = 3) -> None:
@@ -312,11 +338,14 @@ def test_another_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert found.ids.tolist() == plain.ids.tolist()
         assert found.distances.tolist() == plain.distances.tolist()
     assert index.tune(Q, recall=0.5, k=3).probes is None
-    message = "probes are for the grouped and multi kinds, this one is cloudy"
+    message = "probes are for the grouped and multi.* kinds, this one is cloudy"
     with pytest.raises(InputError, match=message):
         index.search(Q, probes=2)
     with pytest.raises(InputError, match="n_groups is for the grouped kind, this one is cloudy"):
         Index.build(X, kind="cloudy", n_groups=2, hasher=hasher())  # type: ignore[arg-type]
+    codes = hasher().transform(X)
+    ready, flat = Index.from_codes(codes, kind="cloudy"), Index.from_codes(codes)  # type: ignore[arg-type]
+    assert ready.search(codes[:6], 9).ids.tolist() == flat.search(codes[:6], 9).ids.tolist()
 
 
 # --- one order ----------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_answers_are_those_of_an_index_in_memory(
     assert asked_of(index) == asked_of(Index.open(tmp_path / "a.dh")) == asked_of(expected)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_rows_in_any_pieces(in_shm: Path, monkeypatch: Any, data: st.DataObject) -> None:
     draw = data.draw

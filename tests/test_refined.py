@@ -142,14 +142,14 @@ def test_the_gradient_is_that_of_the_loss_of_smooth_signs() -> None:
 
 @pytest.mark.parametrize("make", [DSH, ITQ, LSH, PCAH])
 def test_it_ranks_better_than_the_hasher_it_began_with(make: Any) -> None:
-    hasher = Refined(make(32), n_steps=300, random_state=0).fit(digits()[1])
+    hasher = Refined(make(32), n_steps=120, random_state=0).fit(digits()[1])
     assert accuracy(hasher) > 1.05 * accuracy(hasher.hasher_)
     assert hasher.losses_.min() < hasher.losses_[0]
 
 
 def test_refined_dsh_is_above_itq() -> None:
     database = digits()[1]
-    found = accuracy(Refined(DSH(32), n_steps=600, random_state=0).fit(database))
+    found = accuracy(Refined(DSH(32), n_steps=300, random_state=0).fit(database))
     assert found > accuracy(ITQ(32, random_state=0).fit(database)) + 0.02
 
 

@@ -30,6 +30,7 @@ from densehash.hashers import LSH
 from densehash.index import Index
 from densehash.index.changes import with_rows
 from densehash.index.ids import check_ids
+from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 
 dask = pytest.importorskip("dask", reason="needs the extra dask")
@@ -106,7 +107,7 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
         "rerank": draw(st.sampled_from(RERANKS)),
         "candidates": draw(st.none() | st.integers(1, 60)),
     }
-    if kind != "flat":
+    if REGISTRY[kind].takes_probes:
         asked["probes"] = draw(st.none() | st.integers(1, 13))
     return {
         "kind": kind,
@@ -730,21 +731,46 @@ def test_a_task_that_is_run_again_does_no_harm(path: Path) -> None:
     home, state = index._catalog.home, index._catalog.state
     name, part = index.shards[0], Part(0, 0, 10, X.shape[1], X.dtype, "X")
     before = {file.name: file.read_bytes() for file in (path / name).iterdir()}
-    again = _written(home, state, name, part, X[:10], check_ids(ids[:10]))
-    assert (again.name, again.n_rows) == (name, 10)
-    assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
-    # Two at a time: who comes second finds the folder there.
-    shards.place_shard(home, name, one_index(index, X[:10], ids[:10]))
-    assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
+    with shards.writing_shards(home) as folder:
+        again = _written(home, folder, state, name, part, X[:10], check_ids(ids[:10]))
+        assert (again.name, again.n_rows) == (name, 10)
+        assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
+        # Two at a time: who comes second finds the folder there.
+        shards.place_shard(home, folder, name, one_index(index, X[:10], ids[:10]))
+        assert {file.name: file.read_bytes() for file in (path / name).iterdir()} == before
     check(index, one_index(index, X, ids), X[:3], 4)
     gone = home._replace(folder=path / "gone")
     with pytest.raises(FileError, match="shards must be on storage that all workers share"):
-        _written(gone, state, name, part, X[:10], check_ids(ids[:10]))
+        _written(gone, path / "gone" / "a", state, name, part, X[:10], check_ids(ids[:10]))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_that_is_late_adds_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A build fails while another worker writes: the next build finds the place free."""
+    index, X, ids = build(path, chunks=(10, 10))
+    home, late = index._catalog.home, one_index(index, X[:10], ids[:10])
+    there = sorted(path.iterdir())
+    save = Index.save
+
+    def save_at_the_end(self: Index, part: Path) -> None:
+        if when == "after":
+            save(self, part)
+        shards.discard(part.parent)
+        if when == "before":
+            save(self, part)
+
+    monkeypatch.setattr(Index, "save", save_at_the_end)
+    with shards.writing_shards(home) as folder, pytest.raises(FileError, match="No such file"):
+        shards.place_shard(home, folder, shards.new_name(), late)
+    assert sorted(path.iterdir()) == there
 
 
 def test_leftovers_of_a_build_that_was_killed(path: Path) -> None:
     path.mkdir()
-    for name in ("shard-0123456789abcdef", ".shard-0123456789abcdef-fedcba9876543210.part"):
+    left = ["shard-0123456789abcdef", ".shards-0123456789abcdef.part"]
+    for name in [*left, ".shard-0123456789abcdef-fedcba9876543210.part"]:
         (path / name).mkdir()
         (path / name / "0123456789abcdef-ids.npy").touch()
     (path / "writer.lock").touch()

@@ -19,6 +19,8 @@ from densehash.datasets import SUFFIXES
 from densehash.export import TARGETS
 from densehash.hashers import LinearHasher
 from densehash.hashers.registry import HASHERS
+from densehash.index.kinds import KINDS
+from densehash.index.sketches import SKETCHES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -163,6 +165,13 @@ def test_the_table_of_hashers_has_all_of_the_registry() -> None:
     table = re.findall(r"^\| `(\w+)` \|.*\| (yes )?\|$", text_of(DOCS / "codes.md"), re.M)
     expected = {name: issubclass(kind, LinearHasher) for name, kind in HASHERS.items()}
     assert {name: bool(linear) for name, linear in table} == expected
+
+
+def test_the_tables_of_kinds_and_sketches_have_all_of_their_registries() -> None:
+    page = text_of(DOCS / "index.md")
+    for heading, registry in (("## What is kept of a row", SKETCHES), ("## Where rows lie", KINDS)):
+        section = page[page.index(heading) :].partition("\n\n")[2].partition("\n\n")[0]
+        assert set(re.findall(r"^\| `(\w+)`", section, re.M)) == set(registry), heading
 
 
 def test_the_tables_of_formats_and_exports_have_all_of_their_registries() -> None:

@@ -461,15 +461,16 @@ def test_creating_shows_nothing_until_it_is_published(tmp_path: Path) -> None:
         ):
             pass
         with pytest.raises(InputError, match="nothing was published"):
-            _ = change.store
+            Store.made_by(change)
         content = change.publish({"n": 1, "x": part})
         assert_equal(content, {"n": 1, "x": rows(40_000)})
         assert_equal(change.content, content)
         change.publish({**change.content, "n": 2})
-    assert change.store.generation == 3
+    made = Store.made_by(change)
+    assert made.generation == 3
     assert_equal(reader.content, small())
     assert_equal(Store.open(tmp_path / "a").content, {"n": 2, "x": rows(40_000)})
-    with change.store.change() as again:
+    with made.change() as again:
         again.publish({"n": 3})
     assert reader.refresh()
     assert reader.content == {"n": 3}

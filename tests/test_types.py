@@ -6,11 +6,13 @@ ignores nothing, which it reports; and what is refused here is refused when it r
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_cli_index import good
 
 from densehash import LSH, HashingNeighbors, Index
 from densehash.choices import GraphMode, KindName, MetricName, Rerank, SketchName, VectorType
@@ -30,17 +32,24 @@ X = np.random.default_rng(0).standard_normal((40, 8), dtype=np.float32)
 
 def test_words_are_those_that_the_code_knows() -> None:
     assert get_args(MetricName) == METRICS
-    assert set(get_args(KindName)) == {"auto", *KINDS}
-    assert set(get_args(SketchName)) <= {"auto", *SKETCHES}
+    assert get_args(KindName) == ("auto", *(kind.name for kind in KINDS.values()))
+    chosen = [SKETCHES[name].name for name in get_args(SketchName)[1:]]
+    assert get_args(SketchName) == ("auto", *chosen)
     assert set(get_args(VectorType)) == set(VECTOR_TYPES)
     index = Index.build(X, hasher="lsh", n_bits=16)
     for rerank in get_args(Rerank):
         assert len(index.search(X, 3, rerank=rerank).ids) == 40
     for sketch in get_args(SketchName):
-        assert len(Index.build(X, sketch=sketch)) == 40
+        assert sketch in ("auto", Index.build(X, sketch=sketch).sketch)
     for mode in get_args(GraphMode):
         assert index.neighbors_graph(2, mode=mode).shape == (40, 40)
         assert HashingNeighbors(mode=mode).fit_transform(X).shape == (40, 40)
+
+
+def test_help_names_every_kind_and_sketch(capsys: pytest.CaptureFixture[str]) -> None:
+    out = good(capsys, "build", "--help")
+    for word in (*get_args(KindName), *get_args(SketchName)):
+        assert re.search(rf"\b{word}\b", out)
 
 
 def test_other_words_are_refused_before_and_when_it_runs() -> None:

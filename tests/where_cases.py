@@ -1,4 +1,4 @@
-"""Filters by columns, drawn at random, and what they mean for a dict: slow, and short."""
+"""Random filters by columns, and a short and slow way to apply them to a dict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 
 Row = Mapping[str, Any]
-Truth = bool | None  # None is neither
+Truth = bool | None  # None: unknown, as in SQL
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
@@ -24,7 +24,7 @@ _SIGNS = {"$eq": "=", "$ne": "!=", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte":
 
 
 def truth(chosen: Mapping[str, Any], row: Row) -> Truth:
-    """What a filter says of a row: true, false, or neither, as in SQL."""
+    """Whether a row matches a filter: true, false, or unknown, as in SQL."""
     found: list[Truth] = []
     for name, said in chosen.items():
         if name == "$and":
@@ -51,7 +51,7 @@ def _asked(how: str, said: Any, value: Any) -> Truth:
         return _not(_of_value(said, value))
     if value is None:
         return None
-    if isinstance(value, list):  # of strings: whether one of them is meant
+    if isinstance(value, list):  # of strings: whether one of them matches
         wanted = said if how in ("$in", "$nin") else [said]
         return any(one in wanted for one in value) is (how in ("$eq", "$in"))
     if how in ("$in", "$nin"):
@@ -60,7 +60,7 @@ def _asked(how: str, said: Any, value: Any) -> Truth:
 
 
 def _like(said: Any, value: Any) -> Any:
-    """A time that is given as a date, or as a text."""
+    """A time that is given as a date or as a string."""
     if isinstance(value, dt.datetime) and isinstance(said, str):
         return dt.datetime.fromisoformat(said.replace("Z", "+00:00"))
     if isinstance(value, dt.date) and isinstance(said, str):
@@ -83,7 +83,7 @@ EQUAL = ("$eq", "$ne")
 
 
 def filters(values: Mapping[str, tuple[list[Any], bool]]) -> st.SearchStrategy[dict[str, Any]]:
-    """Filters by some columns: for each, values to compare it with, and whether it has an order."""
+    """Filters by some columns: for each, values to compare with, and whether it has an order."""
 
     def of_column(name: str) -> st.SearchStrategy[dict[str, Any]]:
         known, has_order = values[name]
@@ -111,7 +111,7 @@ def filters(values: Mapping[str, tuple[list[Any], bool]]) -> st.SearchStrategy[d
 
 
 def in_words(chosen: Mapping[str, Any]) -> str:
-    """The same filter in words; lists must not be empty, and there are no bytes."""
+    """The same filter in words; without empty lists and without bytes."""
     parts = []
     for name, said in chosen.items():
         if name in ("$and", "$or"):

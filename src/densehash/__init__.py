@@ -1,8 +1,8 @@
 """densehash: learned binary codes for nearest-neighbour search.
 
-Here is what most need first; the rest lies in its module, as ``densehash.bits`` or
-``densehash.errors``. Names load when they are first used, and with them only the packages that they
-need.
+Here are the names that most users need first; the others are in their modules, such as
+``densehash.bits`` or ``densehash.errors``. A name is loaded when it is first used, with only the
+packages that it needs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from densehash.rows.devices import device
 
     __version__: str
-else:  # or a type checker would take any name for one of the package
-    # What is not in __all__ is asked for by its module; it was here once, and still is.
+else:  # not for type checkers, which would then accept any name
+    # Names that are not in __all__ belong to their modules; they are here for older code.
     _NAMES = {
         "bits": ("pack", "unpack"),
         "errors": ("DensehashError", "FileError", "InputError", "MissingExtraError"),
@@ -64,12 +64,12 @@ else:  # or a type checker would take any name for one of the package
         if name in _MODULE_OF:
             value = getattr(importlib.import_module(f"densehash.{_MODULE_OF[name]}"), name)
         elif name == "__version__":
-            from importlib.metadata import version  # noqa: PLC0415  takes as long as all the rest
+            from importlib.metadata import version  # noqa: PLC0415  takes as long as the rest
 
             value = version("densehash")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = value  # where it is found the next time
+        globals()[name] = value  # found there the next time
         return value
 
 

@@ -247,7 +247,7 @@ def table_histogram(
 
     def some(part: slice) -> NDArray[np.uint16]:
         if whole:
-            # A copy: what is checked must be what is summed, whatever another thread does.
+            # A copy, so that another thread cannot change numbers between the check and the sum.
             return _check_sums(array[part].copy(), n_levels, part.start)
         return _fitted(array[part], n_levels << shift, part.start)
 
@@ -299,13 +299,13 @@ def _tables(costs: NDArray[Any]) -> NDArray[Any]:
     of_zero, of_one = costs.reshape(2, q, n_bits // 8, 8, 1)
     found = np.zeros((q, n_bits // 8, 1), costs.dtype)
     with np.errstate(over="ignore"):
-        for bit in range(8):  # each bit doubles the table: without it, then with it
+        for bit in range(8):  # each bit doubles the table: first without the bit, then with it
             found = np.concatenate([found + of_zero[:, :, bit], found + of_one[:, :, bit]], axis=2)
     return found
 
 
 def _costs(margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a bit costs where the code has a 0, and where it has a 1: (2, q, 8 * width)."""
+    """The cost of a bit if the code has a 0, and if it has a 1: (2, q, 8 * width)."""
     q, n_bits = margins.shape
     costs = np.zeros((2, q, 8 * bytes_for(n_bits)))
     np.maximum(margins, 0, out=costs[0, :, :n_bits])
@@ -314,37 +314,37 @@ def _costs(margins: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _whole_costs(margins: NDArray[np.float64], n_sums: int) -> NDArray[np.uint16]:
-    """The costs scaled and rounded: no sum over bits reaches ``n_sums``.
+    """The costs, scaled and rounded so that all sums over bits are below ``n_sums``.
 
-    Bits are rounded, not sums of them, so that sums of equal margins stay equal.
+    Costs of bits are rounded, not sums of them, so that sums of equal margins stay equal.
     """
     costs = _costs(margins)
     largest = costs.max(axis=(0, 2), initial=0)
-    costs /= np.where(largest > 0, largest, 1)[:, np.newaxis]  # or sums could overflow
+    costs /= np.where(largest > 0, largest, 1)[:, np.newaxis]  # otherwise sums could overflow
     scales = _scales(costs.max(axis=0).sum(axis=1), n_sums, margins.shape[1])
     return np.rint(costs * scales[:, np.newaxis]).astype(np.uint16)
 
 
 def _fitted(tables: NDArray[np.floating], n_sums: int, first: int) -> NDArray[np.uint16]:
-    """Tables from 0 up, scaled and rounded: no sum over bytes reaches ``n_sums``."""
+    """Tables from 0 on, scaled and rounded so that all sums over bytes are below ``n_sums``."""
     found = tables.astype(np.float64)
     bad = ~np.isfinite(found).all(axis=(1, 2))
     if bad.any():
         raise InputError(f"tables must be finite, got others for query {first + np.argmax(bad)}")
     largest = np.abs(found).max(axis=(1, 2), initial=0, keepdims=True)
-    found /= np.where(largest > 0, largest, 1)  # first, or a difference could overflow
+    found /= np.where(largest > 0, largest, 1)  # first, because a difference could overflow
     found -= found.min(axis=2, keepdims=True)
     scales = _scales(found.max(axis=2).sum(axis=1), n_sums, found.shape[1])
     return np.rint(found * scales[:, np.newaxis, np.newaxis]).astype(np.uint16)
 
 
 def _scales(most: NDArray[np.float64], n_sums: int, n_terms: int) -> NDArray[np.float64]:
-    """What brings the largest sum below ``n_sums``, even if all its terms are rounded up."""
+    """Factors that bring the largest sum below ``n_sums``, even if all its terms are rounded up."""
     return (n_sums - 1 - n_terms / 2) / np.where(most > 0, most, np.inf)
 
 
 def _shift(n_levels: int) -> int:
-    """How much finer than levels the sums are: all 16 bits are used."""
+    """How many bits finer than levels the sums are, so that all 16 bits are used."""
     return (_MOST_LEVELS // n_levels).bit_length() - 1
 
 
@@ -352,7 +352,7 @@ def _check_sums(tables: NDArray[np.integer], n_levels: int, first: int) -> NDArr
     if tables.size and tables.min() < 0:
         query = first + int(np.argmax(tables.min(axis=(1, 2)) < 0))
         raise InputError(f"tables of integers must not be negative, got some for query {query}")
-    # Cut first, or a sum of large ones could wrap around; what is cut is too large in any case.
+    # Clipped first, because a sum of large ones could wrap around; these are too large anyway.
     most = np.minimum(tables.max(axis=2), n_levels).astype(np.int64).sum(axis=1)
     if (most >= n_levels).any():
         query = int(np.argmax(most >= n_levels))
@@ -372,7 +372,7 @@ def _check_margins(margins: ArrayLike) -> NDArray[np.float64]:
         raise InputError(f"margins must have 2 dimensions (q, n_bits), got shape {array.shape}")
     if not 1 <= array.shape[1] <= MAX_BITS:
         raise InputError(f"margins must have 1 to {MAX_BITS} columns, got {array.shape[1]}")
-    with np.errstate(over="ignore"):  # a float128 too large is infinite, and then refused
+    with np.errstate(over="ignore"):  # a too large float128 becomes infinite, refused later
         found = array.astype(np.float64)
     bad = ~np.isfinite(found)
     if bad.any():

@@ -30,7 +30,7 @@ __all__ = [
 MAX_BITS = 8 * MAX_BYTES
 """The longest code, in bits: 4096."""
 
-# Byte b at position b, its bits in the other order.
+# At position b: byte b with its bits reversed.
 _REVERSED = np.packbits(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1), axis=1, bitorder="little"
 ).reshape(256)
@@ -81,7 +81,7 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
         raise InputError(f"bits must have 2 dimensions (n, n_bits), got shape {array.shape}")
     if not 1 <= array.shape[1] <= MAX_BITS:
         raise InputError(f"bits must have 1 to {MAX_BITS} columns, got {array.shape[1]}")
-    # Minimum and maximum first: they need no memory, and nearly always they settle it.
+    # Minimum and maximum first: they need no memory, and are nearly always enough.
     if array.dtype.kind != "b" and array.size and (array.min() < 0 or array.max() > 1):
         row, column = np.argwhere((array < 0) | (array > 1))[0]
         raise InputError(
@@ -90,7 +90,8 @@ def pack(bits: ArrayLike) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.packbits(array, axis=1, bitorder="little"))
 
 
-# Times this, eight bytes that are 0 or 1 have their bits, the lowest first, in the highest byte.
+# The product of this and eight bytes of 0 or 1, as one number, has their bits in its highest byte,
+# the lowest first.
 _GATHER = 0x0102040810204080
 
 

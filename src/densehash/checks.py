@@ -1,4 +1,4 @@
-"""The one gate for outside input.
+"""Checks of all input from outside.
 
 Each function returns its argument in the form that the rest of the package relies on, or
 raises :class:`~densehash.errors.InputError` saying what was expected and what came.
@@ -44,7 +44,7 @@ _MOST_THREADS = 1024
 
 
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """What numpy makes of values; an error that names them where it cannot.
+    """Values as an array of numpy; if that is not possible, the error names the argument.
 
     Examples
     --------
@@ -53,12 +53,12 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """
     try:
         return np.asarray(values)
-    except (TypeError, ValueError) as error:  # ragged lists, refusing objects
+    except (TypeError, ValueError) as error:  # ragged lists, objects that refuse
         raise InputError(f"{name} cannot be read as an array: {error}") from None
 
 
 def check_chance(random_state: int | RandomState | None) -> RandomState:
-    """The generator of a ``random_state``, as scikit-learn has it.
+    """The generator of a ``random_state``, as in scikit-learn.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def check_chance(random_state: int | RandomState | None) -> RandomState:
     try:
         if isinstance(random_state, (int, np.integer)):
             return RandomState(random_state)
-        # Rare enough to load scikit-learn for.
+        # Other values are rare, so loading scikit-learn for them is fine.
         from sklearn.utils import check_random_state  # noqa: PLC0415
 
         state: RandomState = check_random_state(random_state)
@@ -93,7 +93,7 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
 
     Returns
     -------
-    uint8 array of shape (n, width), C-contiguous; the same memory where it already was
+    uint8 array of shape (n, width), C-contiguous; not copied if it already is
 
     Examples
     --------
@@ -111,7 +111,7 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
 
 
 def check_code_form(dtype: str, shape: tuple[int, ...], name: str = "codes") -> None:
-    """Refuse what cannot be packed codes by its type and shape.
+    """Refuse a type and shape that packed codes cannot have.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def check_integer(value: int, name: str, minimum: int, maximum: int | None = Non
     densehash.errors.InputError: k must be at least 1, got 0
     """
     expected = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
-    # A bool is an int to Python, but hardly ever what was meant.
+    # Python counts bool as an int, but here it is probably a mistake.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InputError(
             f"{name} must be an integer {expected}, got {value!r} of type {type(value).__name__}"
@@ -196,7 +196,7 @@ def check_positive(value: float, name: str) -> float:
 
 
 def check_recall(recall: float) -> float:
-    """Check a share of the nearest rows to be found: above 0, at most 1.
+    """Check a share of the nearest rows to find: above 0, at most 1.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def check_recall(recall: float) -> float:
 
 
 def check_choice(value: str, name: str, choices: Sequence[str]) -> str:
-    """Check that a word is one of those there are.
+    """Check that a word is one of the choices.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def check_choice(value: str, name: str, choices: Sequence[str]) -> str:
 
 
 def check_threads(n_threads: int | None) -> int:
-    """How many threads to use; None stands for every CPU that this process may use.
+    """How many threads to use; None: one for every CPU that this process may use.
 
     More than 1,024 are never started: the answers do not depend on it.
 
@@ -251,12 +251,12 @@ def check_threads(n_threads: int | None) -> int:
 
 
 def check_vectors(X: VectorsLike, name: str = "X") -> NDArray[np.generic]:
-    """Vectors as a real array of two dimensions; nothing is copied where it already is one.
+    """Vectors as a real array of two dimensions; not copied if they already are one.
 
     A :class:`~densehash.source.Source` is sliced like an array and is returned as it is; a callable
     that yields blocks and a dataset of h5py become one.
 
-    Whether every number is finite is seen later, block by block: see ``Rows``.
+    Whether every number is finite is checked later, block by block: see ``Rows``.
 
     Parameters
     ----------
@@ -343,8 +343,8 @@ def check_positions(
         np.cumsum([row.size for row in rows], out=limits[1:])
         positions = np.concatenate([np.empty(0, np.int64), *rows], dtype=np.int64, casting="unsafe")
 
-    # One pass over what may be large: as unsigned numbers, negative ones are beyond every code,
-    # and unsigned ones beyond int64 are what they were.
+    # One pass over a possibly large array: viewed as unsigned, negative numbers are beyond every
+    # code, and unsigned numbers beyond int64 have their old values.
     if positions.size and positions.view(np.uint64).max() >= n_codes:
         first = int(np.flatnonzero((positions < 0) | (positions >= n_codes))[0])
         query = int(np.searchsorted(limits, first, side="right")) - 1
@@ -376,10 +376,10 @@ def _is_numbers(X: object) -> bool:
 
 
 def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
-    """Lists, data frames, objects, sparse matrices, text: as scikit-learn takes or refuses them."""
+    """Lists, data frames, objects, sparse matrices, text: accepted or refused by scikit-learn."""
     if isinstance(X, (list, tuple)) and (plain := _plain_numbers(X)) is not None:
         return plain
-    # Scikit-learn and scipy take long to load, and plain numbers do without.
+    # Imported here, because scikit-learn and scipy load slowly and plain numbers do not need them.
     from scipy.sparse import issparse  # noqa: PLC0415
     from sklearn.utils import check_array  # noqa: PLC0415
 
@@ -400,7 +400,7 @@ def _as_numbers(X: ArrayLike, name: str) -> NDArray[np.generic]:
 
 
 def _plain_numbers(X: Sequence[Any]) -> NDArray[np.generic] | None:
-    """Lists of numbers as an array; None of all that scikit-learn would look at more closely."""
+    """Lists of numbers as an array; None if scikit-learn has to check them more closely."""
     try:
         array: NDArray[np.generic] = np.asarray(X)
     except (TypeError, ValueError):
@@ -432,7 +432,7 @@ def _list_of_positions(relevant: Iterable[ArrayLike], n_queries: int) -> list[ND
             f"relevant has rows for {len(rows)} queries but there are {n_queries} queries"
         )
     for query, row in enumerate(rows):
-        # An empty list becomes an empty float array: there is nothing in it to be wrong.
+        # An empty list becomes an empty float array, in which nothing can be wrong.
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
             raise InputError(
                 "relevant must hold a one-dimensional integer array for each query, "

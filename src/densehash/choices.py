@@ -1,6 +1,8 @@
 """The words that public parameters take, as types: a type checker finds ``metric="euclidian"``.
 
-Whoever passes a word on, in a function of their own, can say so in its signature.
+Whoever passes a word on, in a function of their own, can say so in its signature. For kinds and
+sketches, these are the registries, too: a word other than "auto" is the name of a file in
+``densehash/index/kinds`` or ``densehash/index/sketches``, and of the class in it.
 
 Examples
 --------
@@ -20,7 +22,7 @@ MetricName: TypeAlias = Literal["l2", "cosine", "ip"]
 KindName: TypeAlias = Literal["auto", "flat", "grouped", "multi"]
 """Where rows lie, and which of them a query visits."""
 
-SketchName: TypeAlias = Literal["auto", "signs", "codes"]
+SketchName: TypeAlias = Literal["auto", "codes", "signs"]
 """What an index keeps of a row beside its vector."""
 
 Rerank: TypeAlias = Literal["auto", "exact", "asymmetric"]

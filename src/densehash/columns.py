@@ -1,7 +1,7 @@
 """Vectors as other libraries hold them: tensors, columns of vectors, data frames, Arrow.
 
-They become arrays of numpy. No library is imported for that: where there is a value of one, it has
-been imported, and the names of its class and package say what it is.
+They become arrays of numpy. No library is imported for that: whoever has a value of a library has
+imported it, and the names of its class and package say what it is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FRAMES = (
     ("pyarrow", "Table"),
     ("pyarrow", "RecordBatch"),
 )
-_DASK = (("dask", "DataFrame"), ("dask_expr", "DataFrame"))  # columns of which workers read
+_DASK = (("dask", "DataFrame"), ("dask_expr", "DataFrame"))  # workers read their columns
 
 
 def as_plain(X: Any, name: str = "X") -> Any:
-    """What numpy alone does not read well, as an array of numpy's; all else as it is.
+    """Values that numpy alone does not read well, as an array of numpy; others unchanged.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def is_tensor(X: Any) -> bool:
     >>> is_tensor([[1.0]])
     False
     """
-    torch = sys.modules.get("torch")  # where there is a tensor, it has been imported
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
     return torch is not None and isinstance(X, torch.Tensor)
 
 
@@ -93,13 +93,13 @@ def is_frame(X: Any) -> bool:
 
 
 def column_of(frame: Any, column: str, name: str = "column") -> Any:
-    """A column of a frame, in its own type; an error says which there are.
+    """A column of a frame, in its own type; if it is missing, the error lists the columns.
 
     Parameters
     ----------
-    frame : as :func:`is_frame` knows it, or a data frame of Dask
-    column : its name
-    name : what errors call the name
+    frame : a frame for which :func:`is_frame` is true, or a data frame of Dask
+    column : name of the column
+    name : name of this argument in errors
 
     Examples
     --------
@@ -122,13 +122,13 @@ that has columns: a list came
 
 
 def parts_of_frame(X: Any, ids: Any, column: str | None) -> tuple[Any, Any]:
-    """Vectors and ids, where names of columns say which of a frame they are.
+    """Vectors and ids, which may be named columns of a frame.
 
     Parameters
     ----------
-    X : rows; a frame, or anything else where no column is named
-    ids : a name of a column, or what it is otherwise
-    column : the name of the column of vectors; None takes all but that of the ids
+    X : rows; a frame, or anything else if no column is named
+    ids : name of a column, or anything else, which is returned unchanged
+    column : name of the column of vectors; default all except that of the ids
 
     Returns
     -------
@@ -151,7 +151,7 @@ def parts_of_frame(X: Any, ids: Any, column: str | None) -> tuple[Any, Any]:
 
 
 def _is_a(X: Any, package: str, kind: str) -> bool:
-    """Whether a value is of a class of a package, or of one derived from it."""
+    """Whether a value is an instance of a class of a package, or of a derived class."""
     return any(
         base.__name__ == kind and str(base.__module__).partition(".")[0] == package
         for base in type(X).__mro__
@@ -181,13 +181,13 @@ def _of_tensor(X: Any, name: str) -> NDArray[Any]:
     here = X.detach().cpu()
     try:
         found: NDArray[Any] = here.numpy()
-    except TypeError:  # bfloat16, and others that numpy does not have
+    except TypeError:  # bfloat16 and other types that numpy does not have
         found = here.float().numpy()
     return found
 
 
 def _of_frame(frame: Any, name: str) -> Any:
-    """A frame of numbers, of which scikit-learn makes an array; others are refused."""
+    """A frame of numbers, which scikit-learn turns into an array; refuses other frames."""
     names = _names_of(frame)
     columns = [
         frame.column(at) if _is_arrow(frame) else _column_at(frame, at) for at in range(len(names))
@@ -210,7 +210,7 @@ def _column_at(frame: Any, at: int) -> Any:
 
 
 def _holds_vectors(column: Any) -> bool:
-    """Whether a column of a frame is of lists of numbers; of objects, the first tells."""
+    """Whether a column of a frame holds lists of numbers; for objects, the first decides."""
     if hasattr(column, "to_pylist"):
         return _is_list(getattr(column.type, "storage_type", column.type))
     if _is_a(column, "polars", "Series"):
@@ -224,7 +224,7 @@ def _holds_vectors(column: Any) -> bool:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether a type of Arrow is one of lists of numbers."""
+    """Whether a type of Arrow is lists of numbers."""
     value = str(getattr(kind, "value_type", ""))
     numbers = ("float", "double", "halffloat", "int", "uint", "bool")
     return _is_any_list(kind) and value.startswith(numbers)
@@ -269,7 +269,7 @@ def _of_polars(column: Any, name: str) -> NDArray[Any]:
 
 
 def _of_arrow(array: Any, name: str) -> NDArray[Any]:
-    """Of lists, all numbers in rows; of binary, all bytes in rows; of numbers, an array (n,)."""
+    """Lists become rows of numbers, binary becomes rows of bytes, numbers an array (n,)."""
     chunks = array.chunks if _is_a(array, "pyarrow", "ChunkedArray") else [array]
     filled = [chunk for chunk in chunks if len(chunk)]
     parts: list[NDArray[Any]] = []
@@ -286,7 +286,7 @@ def _of_arrow(array: Any, name: str) -> NDArray[Any]:
 
 
 def _of_chunk(lists: Any, name: str, row: int) -> NDArray[Any]:
-    """An array of Arrow that has rows, the first of which is ``row``."""
+    """The rows of an array of Arrow; its first row is ``row``."""
     kind, n = lists.type, len(lists)
     is_binary = str(kind).startswith("fixed_size_binary")
     if not is_binary and not _is_any_list(kind):
@@ -311,7 +311,7 @@ def _first_null(array: Any) -> int:
 
 
 def _stacked(values: Any, name: str) -> Any:
-    """Vectors of one length, one below the other; numbers alone as they are."""
+    """Vectors of one length as rows of an array; plain numbers unchanged."""
     lengths = np.array([_length(value) for value in values])
     if (lengths < 0).all() and not isinstance(values[0], (str, bytes)):
         return values
@@ -329,7 +329,7 @@ def _stacked(values: Any, name: str) -> Any:
 
 
 def _length(value: Any) -> int:
-    """How many numbers a vector has; -1, where it is none."""
+    """How many numbers a vector has; -1 if it is not a vector."""
     if isinstance(value, (str, bytes, dict, set)):
         return -1
     try:
@@ -339,7 +339,7 @@ def _length(value: Any) -> int:
 
 
 def _check_lengths(lengths: NDArray[Any], name: str, row: int = 0) -> None:
-    """Refuse lengths of rows that differ; the first is that of ``row``."""
+    """Refuse rows of different lengths; the first length is that of ``row``."""
     other = np.flatnonzero(lengths != lengths[:1])
     if other.size:
         _refuse_length(name, lengths[0], row + int(other[0]), lengths[other[0]], row)
@@ -358,7 +358,7 @@ def _refuse(name: str, row: int, came: str) -> NoReturn:
     )
 
 
-# What is made an array of, by package and class, and how.
+# Values that become arrays: package, class, and the function that converts them.
 _KNOWN: tuple[tuple[str, str, Callable[[Any, str], Any]], ...] = (
     ("torch", "Tensor", _of_tensor),
     ("pandas", "Series", _of_pandas),

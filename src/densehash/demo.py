@@ -1,6 +1,6 @@
-"""The demonstration: handwritten digits, hashed by every method, and the neighbours found.
+"""The demonstration: hashes handwritten digits with every method, and finds neighbours.
 
-The data come inside scikit-learn: 1797 pictures of 8 x 8 pixels.
+The data is part of scikit-learn: 1797 pictures of 8 x 8 pixels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Score:
     Attributes
     ----------
     method : its name
-    same_digit : share of the 10 nearest codes that carry the query's digit
+    same_digit : share of the 10 nearest codes that have the query's digit
     recall : share of the 10 true (Euclidean) neighbours found among the 50 nearest codes
     seconds_fit, seconds_hash : times of learning, and of hashing pictures and queries
     """
@@ -52,17 +52,17 @@ class DigitsDemo:
 
     Attributes
     ----------
-    n_bits, seed : what was asked for
+    n_bits, seed : the arguments of :func:`run`
     shown : the method whose neighbours are kept
     pictures : float32 array of shape (n, 64), what was searched; pixels from 0 to 16
     digits : int64 array of shape (n,), what the pictures show
     query_pictures, query_digits : likewise, of shapes (q, 64) and (q,)
     distances : int32 array of shape (q, 50), Hamming distances of the nearest codes
     neighbours : int64 array of shape (q, 50), their positions
-    same_digit_exact : share of the 10 true neighbours that carry the query's digit: the best
-        that codes can hope for
-    scores : one for each method that can make codes of so many bits
-    left_out : why others cannot, by name
+    same_digit_exact : share of the 10 true neighbours that have the query's digit: the best that
+        codes can reach
+    scores : one for each method that can make codes of this length
+    left_out : why other methods cannot, by name
     seconds_search, seconds_exact : times of the Hamming search, and of the exact search over
         the vectors
     """
@@ -84,12 +84,12 @@ class DigitsDemo:
 
 
 def run(n_bits: int = 64, seed: int = 0) -> DigitsDemo:
-    """Hash the digits, hold some of them out as queries, and find their neighbours.
+    """Hash the digits, take some of them as queries, and find their neighbours.
 
     Parameters
     ----------
     n_bits : bits of a code; from 1 to 4096
-    seed : draws the queries, and whatever the methods draw; at least 0
+    seed : seed of the queries and of the methods; at least 0
 
     Examples
     --------
@@ -152,7 +152,7 @@ def run(n_bits: int = 64, seed: int = 0) -> DigitsDemo:
 
 
 def _hashers(n_bits: int, seed: int) -> dict[str, Hasher]:
-    # Refined takes a tenth of its usual steps: enough for so few rows, and nobody has to wait.
+    # Refined takes a tenth of its default steps: enough for so few rows, and faster.
     return {
         method: make_hasher(
             method,

@@ -1,7 +1,7 @@
-"""The disk under what is written: files that appear whole, room, and errors in words.
+"""Writing to disk: files that appear complete or not at all, free space, and clear errors.
 
-Whatever changes the disk for good goes through the few functions here, so that tests can make
-each of them fail.
+Everything that changes the disk uses the few functions here, so that tests can make each of them
+fail.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_LINKS = {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
-# What a system says that cannot flush folders, or not this one.
+# Errors of systems that cannot flush folders, or not this folder.
 _NO_FOLDER_SYNC = {
     *(errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.ENOTSUP),
     *(errno.EPERM, errno.EROFS),
@@ -47,14 +47,14 @@ _NO_FOLDER_SYNC = {
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists, a link that leads nowhere included.
+    """Whether a path exists; a broken link exists, too.
 
-    Only the answer 'there is none' means no. A disk that cannot tell is an error, where
-    ``Path.exists`` would say no, and whoever believed it would write over what is there.
+    It is False only if the system says that there is no such file. If the disk does not answer, it
+    raises an error; ``Path.exists`` would return False, and a caller could overwrite the file.
 
     Raises
     ------
-    OSError : if the disk cannot tell; :func:`writing` says it in words
+    OSError : if the disk does not answer; :func:`writing` turns it into a clear error
 
     Examples
     --------
@@ -69,12 +69,12 @@ def is_there(path: Path) -> bool:
 
 
 def check_room(folder: str | Path, needed: int) -> None:
-    """Refuse to begin what the disk has no room for.
+    """Refuse to begin if the disk has too little free space.
 
     Parameters
     ----------
     folder : where something will be written; it may not exist yet
-    needed : bytes
+    needed : how many bytes will be written
 
     Examples
     --------
@@ -89,12 +89,13 @@ def check_room(folder: str | Path, needed: int) -> None:
 
 @contextmanager
 def writing(path: Path, size: int | None = None) -> Iterator[None]:
-    """Say in words what the disk refuses in a ``with`` block.
+    """Turn errors of the disk in a ``with`` block into clear errors.
 
     Parameters
     ----------
     path : what is written, a file or a folder
-    size : how many bytes it will have, if known; a full disk is then told what is missing
+    size : how many bytes it will have, if known; if the disk is full, the error says how many are
+        missing
 
     Examples
     --------
@@ -119,15 +120,15 @@ def writing(path: Path, size: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A file to write to, which takes its place under the final name only when it is whole.
+    """A file to write to, which gets its final name only when it is complete.
 
-    It lies in the same folder. At the end of a ``with`` block it is flushed to the disk and
-    renamed; after an error it is removed, and what was there before stays as it was.
+    It is in the same folder. At the end of a ``with`` block it is flushed to the disk and renamed;
+    after an error it is removed, and an old file of that name stays as it was.
 
     Parameters
     ----------
     path : the final name; a link is followed
-    durable : False leaves out the flushing: a power cut may tear the file
+    durable : False does not flush, so that a power cut may damage the file
 
     Yields
     ------
@@ -155,11 +156,11 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
-    """Write a file that appears whole or not at all.
+    """Write a file that appears complete or not at all.
 
     Parameters
     ----------
-    path : the file; one that was there is replaced
+    path : the file; an old one is replaced
     data : all its bytes
     durable : as in :func:`replacing`
     """
@@ -173,7 +174,7 @@ def write(file: IO[bytes], data: Buffer) -> None:
 
 
 def sync(file: IO[bytes]) -> None:
-    """Make what was written to an open file outlive a power cut.
+    """Make what was written to an open file survive a power cut.
 
     Examples
     --------
@@ -187,10 +188,10 @@ def sync(file: IO[bytes]) -> None:
 
 @contextmanager
 def syncing(folder: Path) -> Iterator[Callable[[], None]]:
-    """What makes new names in a folder outlive a power cut, where folders can be flushed.
+    """Open a folder whose new names shall survive a power cut, if folders can be flushed.
 
-    The folder is opened at once: a process that runs out of open files learns it before it renames
-    anything, not between the renaming and the flushing.
+    The folder is opened at once, so that a process with too many open files gets the error before
+    it renames anything, not between renaming and flushing.
 
     Yields
     ------
@@ -221,12 +222,12 @@ def syncing(folder: Path) -> Iterator[Callable[[], None]]:
         yield sync_names
     finally:
         if descriptor is not None:
-            with suppress(OSError):  # all that counts is flushed
+            with suppress(OSError):  # everything important is flushed
                 os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names in a folder outlive a power cut, where folders can be flushed.
+    """Make new names in a folder survive a power cut, if folders can be flushed.
 
     Examples
     --------
@@ -237,12 +238,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def rename(part: Path, target: Path) -> None:
-    """Give a file its final name, and replace what had it: at once, for all who look."""
+    """Give a file its final name, and replace an old file of that name, atomically."""
     part.replace(target)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there.
+    """Remove a file, if it exists.
 
     Examples
     --------
@@ -252,7 +253,7 @@ def remove(path: Path) -> None:
 
 
 def link(path: Path, other: Path) -> None:
-    """Give a file a second name; where the file system has no such names, make a copy."""
+    """Give a file a second name; if the file system has no hard links, make a copy."""
     try:
         os.link(path, other)
     except OSError as error:

@@ -39,8 +39,8 @@ from densehash.rows.local import is_fine
 
 __all__ = ["Estimator", "learn", "levels"]
 
-_RIDGE = 1e-3  # of the number of rows
-_BLOCK = 1 << 23  # estimates, or signs, at once
+_RIDGE = 1e-3  # share of the number of rows
+_BLOCK = 1 << 23  # estimates, or signs, in memory at once
 _MOST_LEVELS = 65536
 _TINY = np.finfo(np.float32).tiny
 
@@ -268,7 +268,7 @@ def learn(codes: ArrayLike, X: VectorsLike) -> Estimator:
 
     squares, products, signs, longest = rows.map_reduce(of_block, both, width=8 * packed.shape[1])
     mean = signs / n
-    squares -= n * np.outer(mean, mean)  # residuals have the mean zero, so products stay
+    squares -= n * np.outer(mean, mean)  # residuals have the mean zero, so products do not change
     squares[np.diag_indices_from(squares)] += _RIDGE * n
     import scipy.linalg  # noqa: PLC0415  only learning needs it
 

@@ -1,4 +1,4 @@
-"""Turns of writers: a lock on a file, which the operating system holds for a living process."""
+"""Locks on files, so that processes write in turn; the operating system keeps them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["Lock", "lets_go", "locked"]
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
-_POLL = 0.1  # seconds
+_POLL = 0.1  # seconds between two tries
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT
-for _name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # a pipe there must not make us wait
+for _name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # nonblocking: opening a pipe must not wait
     _LOCK_FLAGS |= getattr(os, _name, 0)
 
 
@@ -45,7 +45,7 @@ class Lock:
     Attributes
     ----------
     path : the lock file
-    file : it, open for reading and writing
+    file : the lock file, open for reading and writing
     """
 
     def __init__(self, path: Path, file: FileIO) -> None:
@@ -53,11 +53,11 @@ class Lock:
         self.thread, self.number = threading.get_ident(), next(_numbers)
 
     def is_ours(self) -> bool:
-        """Whether others still see the file that is locked: somebody may have removed it.
+        """Whether the locked file is still at its path: somebody may have removed or replaced it.
 
         Raises
         ------
-        OSError : if the disk cannot tell
+        OSError : if the disk does not answer
         """
         if self.file.closed:
             return False
@@ -76,22 +76,22 @@ def locked(
     needed: bool = True,
     verbose: bool = False,
 ) -> Iterator[Lock]:
-    """Hold ``PATH.lock`` for a ``with`` block; wait while another process or thread holds it.
+    """Hold ``PATH.lock`` during a ``with`` block; wait while another process or thread holds it.
 
-    The operating system holds the lock for a living process: one that was killed leaves none,
-    and neither do children that it forked.
+    The operating system releases the lock when the process ends, even if it is killed, and forked
+    children do not keep it.
 
     Parameters
     ----------
-    path : what the lock is about; its folder exists
-    timeout : seconds to wait, after which FileError is raised; None waits on
-    keep : whether the file stays when the lock is given back
-    needed : False goes on without a lock where the file system has none
-    verbose : whether a long wait shows a bar
+    path : what the lock protects; its folder must exist
+    timeout : seconds to wait before FileError is raised; None waits without limit
+    keep : whether to keep the lock file when the lock is released
+    needed : False continues without a lock if the file system has no locks
+    verbose : whether to show a progress bar for a long wait
 
     Raises
     ------
-    FileError : if the lock is not to be had in time, or needed where there are no locks
+    FileError : if the lock is not free in time, or if it is needed and the file system has no locks
 
     Examples
     --------
@@ -120,8 +120,8 @@ def locked(
                 if not keep:
                     _remove_own(held)
             finally:
-                # One call of the interpreter's own, and nothing before it that a Ctrl-C could cut.
-                # What is done is done, whatever the disk says to the closing of a lock.
+                # One call into C, with no Python code before it that a Ctrl-C could interrupt.
+                # An error on closing is ignored: the work under the lock is done.
                 try:  # noqa: SIM105
                     held.file.close()
                 except OSError:
@@ -129,10 +129,10 @@ def locked(
 
 
 def lets_go(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Decorate a function that uses :func:`locked`: no lock that it took outlives it.
+    """Decorate a function that uses :func:`locked`: it releases every lock that it took.
 
-    Ctrl-C may come after the last line of a ``with`` block, before :func:`locked` goes on. The lock
-    would then be held as long as somebody keeps the traceback, as interactive shells do.
+    Ctrl-C may come after the last line of a ``with`` block but before :func:`locked` continues. The
+    lock would then be held as long as the traceback is kept, for example by an interactive shell.
     """
 
     @wraps(function)
@@ -147,15 +147,15 @@ def lets_go(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
 
 
 def _take(path: Path, needed: bool = True) -> Lock | None:
-    """The lock file, open and locked, or None where somebody else holds it."""
+    """The lock file, open and locked, or None if somebody else holds the lock."""
     is_new = not disk.is_there(path)
     lock = Lock(path, FileIO(os.open(path, _LOCK_FLAGS, 0o666), "rb+"))
-    _held[lock.number] = lock  # before it is locked: a child that is forked now lets go of it, too
+    _held[lock.number] = lock  # before it is locked, so that a child that is forked now releases it
     try:
         if not stat.S_ISREG(os.fstat(lock.file.fileno()).st_mode):
             raise FileError(f"{path} is not a regular file, expected one or nothing")  # noqa: TRY301
         _lock_file(lock.file)
-        if lock.is_ours():  # whoever held it before may have removed it before it was locked
+        if lock.is_ours():  # the last holder may have removed it after we opened it
             return lock
     except BlockingIOError:
         pass
@@ -180,7 +180,7 @@ def _take(path: Path, needed: bool = True) -> Lock | None:
 
 
 def _lock_file(file: FileIO) -> None:
-    """Lock a file for this process; BlockingIOError where another has it."""
+    """Lock a file for this process; BlockingIOError if another process holds it."""
     if sys.platform == "win32":
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -191,25 +191,25 @@ def _lock_file(file: FileIO) -> None:
 
 
 def _remove_own(lock: Lock) -> None:
-    """Remove a lock file that is held, unless another has taken its place."""
-    with suppress(OSError):  # Windows keeps open files
+    """Remove a lock file that we hold, unless another file has replaced it."""
+    with suppress(OSError):  # Windows does not remove open files
         if lock.is_ours():
             disk.remove(lock.path)
 
 
-# Weak: a lock that nobody has any more, after a Ctrl-C at a bad moment, is given back.
+# Weak: if a Ctrl-C at a bad moment leaves a lock without an owner, it is released.
 _held: WeakValueDictionary[int, Lock] = WeakValueDictionary()
-_numbers = count()  # of locks, in the order in which they are taken
+_numbers = count()  # numbers of locks, in the order in which they are taken
 
 
 def _leave_locks() -> None:
-    """In a forked child: what its parent holds ends with the parent."""
+    """In a forked child: close the locks of the parent, so that only the parent holds them."""
     _close(lambda _: True)
     _held.clear()
 
 
 def _close(which: Callable[[Lock], bool]) -> None:
-    for reference in _held.valuerefs():  # a list: other threads may take locks meanwhile
+    for reference in _held.valuerefs():  # a copy: other threads may take locks meanwhile
         lock = reference()
         if lock is not None and which(lock):
             with suppress(OSError):

@@ -278,7 +278,7 @@ def histogram(
 
 
 def _check_pair(queries: ArrayLike, codes: ArrayLike) -> tuple[Any, Any, Any]:
-    """Both as arrays, or as tensors on a GPU; and the device of tensors, None of arrays."""
+    """Both as arrays, or as tensors on a GPU, and the device of tensors, or None for arrays."""
     device = common_device(queries=queries, codes=codes)
     if device is not None and device.type == "cuda":
         asked, rows = plain_tensor(queries, "queries"), plain_tensor(codes, "codes")

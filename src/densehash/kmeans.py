@@ -53,7 +53,7 @@ class _Sums(NamedTuple):
 
 
 class _Farthest(NamedTuple):
-    """The rows that lie farthest from their centres, farthest first."""
+    """The rows that are farthest from their centres, farthest first."""
 
     distances: NDArray[np.floating]  # (m,), squared
     positions: NDArray[np.int64]  # (m,)
@@ -62,7 +62,7 @@ class _Farthest(NamedTuple):
 
 
 def random_centers(rows: Rows, k: int, random_state: RandomState, name: str) -> Floats:
-    """``k`` random rows to start from; ``name`` is what the error calls the groups.
+    """``k`` random rows to start from; ``name`` is the name of k in errors.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def random_centers(rows: Rows, k: int, random_state: RandomState, name: str) -> 
 
 
 def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
-    """Position of the nearest centre of every row; the first of several equally near.
+    """Position of the nearest centre of every row; the first if several are equally near.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
 
     Returns
     -------
-    intp array of shape (m,); of a tensor, a tensor where it is
+    intp array of shape (m,); if the block is a tensor, a tensor on the same device
 
     Examples
     --------
@@ -104,10 +104,9 @@ def nearest_center(block: Floats, centers: Floats) -> NDArray[np.intp]:
 def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
     """Group rows around centres.
 
-    A group that no row chooses takes the row that lies farthest from its centre; of two equally
-    far rows, the earlier one. It takes no row that equals one that another such group took, and
-    none that equals the mean of its own group. If no row can be taken, the group is left out of
-    the answer.
+    An empty group takes the row that is farthest from its centre; of two equally far rows, the
+    earlier one. It does not take a row that equals one taken by another empty group, or one that
+    equals the mean of its own group. If no row can be taken, the group is left out of the answer.
 
     Parameters
     ----------
@@ -137,7 +136,7 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
         counts = sums.counts
         relative = (
             sums.vectors / counts.astype(np.float64)[:, np.newaxis]
-        )  # faster than by integers
+        )  # faster than with integers
         moved = np.einsum("ij,ij,i->", relative, relative, counts)
         inertia[number] = max(sums.squares - moved, 0.0)
     return Groups(relative if shift is None else relative + shift, counts, inertia)
@@ -146,8 +145,8 @@ def lloyd(rows: Rows, centers: Floats, n_passes: int) -> Groups:
 def _shift_for(
     centers: NDArray[np.float64], dtype: type[np.floating]
 ) -> NDArray[np.float64] | None:
-    """Where to measure from: rows that lie far from zero would drown their differences."""
-    # Rounded as rows are, or rows and centres would be measured from two places.
+    """The point from which to measure: far from zero, differences between rows would be lost."""
+    # Rounded as rows are; otherwise rows and centres would be measured from two points.
     middle: NDArray[np.float64] = centers.mean(axis=0).astype(dtype).astype(np.float64)
     spread = np.square(centers - middle).sum() / len(centers)
     return middle if np.square(middle).sum() > 100 * spread else None
@@ -168,7 +167,7 @@ def _assign(
     k = len(centers)
     here = centers.astype(rows.dtype)
 
-    # Rows of a cluster do not travel with the function.
+    # Rows of a cluster are not sent with the function.
     known = None if rows.is_lazy or shift is not None else rows.squares_of
 
     def sums_of(block: Floats, start: int) -> _Sums:
@@ -191,7 +190,7 @@ def _add(one: _Sums, two: _Sums) -> _Sums:
 def _find_farthest(
     rows: Rows, centers: NDArray[np.float64], shift: NDArray[np.float64] | None
 ) -> _Farthest:
-    """As many different rows as there are groups: enough to fill the empty and empty no other."""
+    """As many different rows as groups: enough to fill empty groups without emptying others."""
     k = len(centers)
     here = centers.astype(rows.dtype)
 
@@ -200,7 +199,7 @@ def _find_farthest(
         labels, scores = nearest(block, here)
         if not is_tensor(block):
             return measured(block, labels, start + np.arange(len(block)))
-        # Only the farthest come here; more of them while too many are equal.
+        # Copies only the farthest to the host; more of them while too many are equal.
         squares = module_of(block).linalg.vector_norm(block, dim=1) ** 2
         order = (squares - 2 * scores).argsort(descending=True, stable=True)
         n_taken = 2 * k
@@ -220,7 +219,7 @@ def _find_farthest(
 
     def first(found: _Farthest) -> _Farthest:
         distances, positions, labels, vectors = found
-        # The first of equal rows, compared as bytes; adding 0 makes one zero of −0 and 0.
+        # The first of equal rows, compared as bytes; adding 0 turns −0 into 0.
         as_bytes = (vectors + 0).view(np.dtype((np.void, vectors.itemsize * vectors.shape[1])))
         different = np.unique(as_bytes.reshape(-1), return_index=True)[1]
         order = different[np.lexsort((positions[different], -distances[different]))][:k]
@@ -241,11 +240,11 @@ def _refill(sums: _Sums, farthest: _Farthest) -> _Sums:
     ):
         if not empty:
             break
-        # The mean of equal rows is that row, but for rounding that grows with their number.
+        # The mean of equal rows is that row, up to a rounding error that grows with their number.
         away = vector - vectors[label] / counts[label]
         rounding = np.finfo(vector.dtype).eps * min(max(counts[label], 64), 8192)
         different = distance > 0 and away @ away > rounding**2 * (vector @ vector)
-        if different and counts[label] > 1:  # or the other group would be empty instead
+        if different and counts[label] > 1:  # otherwise the other group would become empty
             group = empty.pop(0)
             vectors[group], counts[group] = vector, 1
             vectors[label] -= vector

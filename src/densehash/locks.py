@@ -1,8 +1,8 @@
-"""Locks that are open in a forked child.
+"""Locks that are free in a forked child.
 
-Of the threads of a process only the one that forks lives on in the child. A lock that another one
-held at that moment would never be given back there, so all locks of the package are made here, and
-made anew in every child.
+Only the thread that forks continues in the child. A lock that another thread held at that moment
+would never be released there. So all locks of the package are made here, and every child resets
+them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _living: WeakSet[Any] = WeakSet()
 
 
 def new_lock() -> threading.Lock:
-    """A lock for threads, which a forked child finds open.
+    """A lock for threads, which is free in a forked child.
 
-    What it guards must be whole at any moment, or be read anew: the child may find it half-way.
+    What it guards must be valid at every moment, or be read again: a fork may interrupt a change.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def new_lock() -> threading.Lock:
     return lock
 
 
-class cached_property(functools.cached_property[Value]):  # noqa: N801  as the one it replaces
-    """``functools.cached_property``, which has a lock, one for all objects, before Python 3.12.
+class cached_property(functools.cached_property[Value]):  # noqa: N801  named as the one it replaces
+    """``functools.cached_property``; before Python 3.12, that has a lock, which a child resets.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801  as the o
 
 def _open_all() -> None:
     for lock in tuple(_living):
-        lock._at_fork_reinit()  # as the locks of the standard library are
+        lock._at_fork_reinit()  # the standard library does the same with its own locks
 
 
 if hasattr(os, "register_at_fork"):

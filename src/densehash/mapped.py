@@ -1,4 +1,4 @@
-"""Memory maps, read as files are: what was read does not stay in the memory of the process."""
+"""Memory maps that are read like files: what was read does not stay in memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if sys.platform != "win32":
 __all__ = ["MappedRows", "give_back", "unmapped"]
 
 Pages: TypeAlias = "mmap.mmap | Map"
-"""Of a file of a user, or of a store."""
+"""The map of a file of a user, or of a store."""
 
-# Pages are given back after so many bytes; a scattered row brings its neighbours in, too.
+# Pages are released after this many bytes; a scattered row also loads its neighbours.
 _MOST_HELD = 1 << 26
 _AROUND = 1 << 20
 
 
 def unmapped(array: NDArray[np.generic] | Source) -> NDArray[np.generic] | Source:
-    """A memory map as a Source that gives back what it has read; all else as it is.
+    """A memory map as a Source that releases what it has read; anything else unchanged.
 
     Examples
     --------
@@ -38,9 +38,9 @@ def unmapped(array: NDArray[np.generic] | Source) -> NDArray[np.generic] | Sourc
 
 
 def give_back(array: NDArray[Any] | Source) -> None:
-    """Drop what was read of a mapped array from the memory of this process.
+    """Release the pages of a mapped array from the memory of this process.
 
-    The system may keep it; it is read again when it is needed. All else stays as it is.
+    The system may keep them; they are read again when they are needed. Other arrays stay unchanged.
 
     Examples
     --------
@@ -54,10 +54,10 @@ def give_back(array: NDArray[Any] | Source) -> None:
 
 
 class MappedRows(Source):
-    """Rows of a memory map. What is read is copied, and its pages are given back from time to time.
+    """Rows of a memory map. What is read is copied, and its pages are released from time to time.
 
-    Without that, a pass over a file would hold all of it, as far as the memory reaches: others can
-    have it, but every tool counts it as ours.
+    Otherwise a pass over a file would hold all of it, as far as memory allows. Other processes
+    could still get this memory, but every tool counts it as ours.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ class MappedRows(Source):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def count(self, n_bytes: int) -> None:
-        """Count what was read or written, and give pages back where it is much."""
-        # Several threads may count a little wrong: nothing depends on it but memory.
+        """Count what was read or written, and release pages if it is much."""
+        # Several threads may count slightly wrong; only memory depends on it.
         self._held += n_bytes
         if self._held >= _MOST_HELD:
             self._held = 0
@@ -92,13 +92,13 @@ class MappedRows(Source):
 
 
 def _pages_of(array: Any) -> Pages | None:
-    """The map under an array, if all that is in it is in its file: then nothing gets lost."""
+    """The map of an array if its file has all of its content, so that nothing can be lost."""
     in_file = False
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
-            in_file = array.mode in ("r", "r+", "w+")  # "c" has changes that no file holds
+            in_file = array.mode in ("r", "r+", "w+")  # "c" has changes that are not in it
         array = array.base
-    if sys.platform != "win32":  # which has nothing to give pages back by
+    if sys.platform != "win32":  # Windows has no call to release pages
         if isinstance(array, Map) or (in_file and isinstance(array, mmap.mmap)):
             return array
     return None

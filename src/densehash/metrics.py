@@ -88,7 +88,7 @@ def average_precision(counts: ArrayLike, relevant_counts: ArrayLike) -> NDArray[
     array([1.  , 0.75])
     """
     every, relevant = _check_counts(counts, relevant_counts)
-    # Only where there are relevant codes: of thousands of levels, few have any.
+    # Only levels with relevant codes: of thousands, few have any.
     where = np.nonzero(relevant)
     there, r = every[where], relevant[where].astype(np.float64)
     n = there.astype(np.float64)
@@ -431,7 +431,7 @@ def _hits(
     n_codes = int(every.sum(axis=1).min())
     for value in found:
         check_integer(value, "n", 1, n_codes)
-    # Within a tie, each code more brings r / n relevant ones: a straight line from tie to tie.
+    # Within a tie, each further code adds r / n relevant ones: a straight line from tie to tie.
     ends, relevant_ends = (
         np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1) for values in (every, relevant)
     )
@@ -475,7 +475,7 @@ def _as_ranks(values: ArrayLike, query: int) -> NDArray[np.int64]:
 
 def _harmonic_step(start: NDArray[np.int64], n: NDArray[np.int64]) -> NDArray[np.float64]:
     """1 / (start + 1) + ... + 1 / (start + n), to 13 digits."""
-    from scipy.special import digamma  # noqa: PLC0415  most measures do without
+    from scipy.special import digamma  # noqa: PLC0415  most measures do not need it
 
     # Far out, the difference of two digammas would lose what they have in common. There,
     # digamma(x + 1/2) = log(x) + 1 / (24 x²) - 7 / (960 x⁴) + ...

@@ -1,4 +1,4 @@
-"""What notebooks show of results: tables, and a curve, as HTML that takes the page's colours."""
+"""Results in notebooks: tables and a curve, as HTML in the colours of the page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 __all__ = ["curve", "facts", "table"]
 
-_LONGEST = 80  # signs of a cell
+_LONGEST = 80  # characters of a cell
 _WIDTH, _HEIGHT = 420, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 45  # around the curve
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 45  # margins around the curve
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str = "") -> str:
@@ -20,9 +20,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, caption: str 
 
     Parameters
     ----------
-    header : names of the columns; none at all leaves the line out
-    rows : their cells: numbers, texts, None for nothing
-    caption : above the table
+    header : names of the columns; if empty, there is no header line
+    rows : the cells: numbers, strings, or None for an empty cell
+    caption : text above the table
 
     Examples
     --------
@@ -55,7 +55,7 @@ def facts(about: Mapping[str, Any], *, caption: str = "") -> str:
 def curve(
     points: Sequence[tuple[float, float]], *, chosen: tuple[float, float], x: str, y: str
 ) -> str:
-    """A curve through points as an SVG image, the chosen point marked.
+    """A curve through points as an SVG image, with the chosen point marked.
 
     Parameters
     ----------

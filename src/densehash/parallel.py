@@ -1,9 +1,9 @@
-"""Threads: how many there are, and how the matrix library is kept from starting its own.
+"""Threads: how many to use, and how to keep the matrix library from starting its own.
 
 The number is that of numpy's matrix library (BLAS): every CPU that this process may use, unless
 the environment (``OPENBLAS_NUM_THREADS``, ``OMP_NUM_THREADS``) or ``threadpoolctl`` limits it.
-Work is then split into blocks of rows, one thread a block, and each block computes with a single
-BLAS thread: the bytes of a result never depend on the number.
+Work is split into blocks of rows, one thread for each block, and each block computes with a single
+BLAS thread. So the bytes of a result never depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_THREADS = 64
 
 
 class _Held:
-    """How many calls keep BLAS at one thread now, and what the first of them found."""
+    """How many calls now keep BLAS at one thread, and the limits before the first of them."""
 
     lock = new_lock()
     depth = 0
@@ -37,11 +37,12 @@ class _Held:
 
 @cache
 def _libraries() -> tuple[Any, ...]:
-    """What numpy and scipy have brought, or all there is where they share one of the system.
+    """The matrix libraries of numpy and scipy; all libraries, if they share one of the system.
 
-    What others have brought, faiss or torch, is not computed with here, and left alone.
+    Those of others, such as faiss or torch, are not used here and are left alone.
     """
-    # Here, since searches do without. scipy's BLAS must be there before the libraries are listed.
+    # Imported here, because searches do not need it. scipy's BLAS must be loaded before the
+    # libraries are listed.
     import scipy.linalg  # noqa: PLC0415
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415
 
@@ -67,7 +68,7 @@ def n_threads() -> int:
     """
     with _Held.lock:
         counts = _Held.n_threads_before if _Held.depth else _counts()
-        # numpy's own, where it brought one: scipy's may have come after a limit was set.
+        # Prefers numpy's own: scipy's may have been loaded after a limit was set.
         own = [
             count
             for library, count in zip(_libraries(), counts, strict=True)
@@ -78,10 +79,10 @@ def n_threads() -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep every matrix product at one thread, for the length of a ``with`` block.
+    """Keep every matrix product at one thread during a ``with`` block.
 
     The limit holds for the whole process. Calls may overlap, in one thread or several: the first
-    one in sets the limit and the last one out takes it back.
+    sets the limit, and the last to end removes it.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def one_blas_thread() -> Iterator[None]:
 def _set_counts(counts: tuple[int, ...]) -> None:
     for library, count in zip(_libraries(), counts, strict=True):
         # From threadpoolctl 3.7 on, only the thread that set a limit first may change it, and
-        # others are ignored; but the last one out is not always the thread that came in first.
+        # others are ignored; but the last to end is not always the thread that came first.
         release = getattr(library, "clear_controlling_thread", None)
         if release is None:
             library.set_num_threads(count)
@@ -131,10 +132,9 @@ def map_in_order(
 ) -> Generator[Answer, None, None]:
     """Answers of ``function`` in the order of ``items``, computed by several threads.
 
-    Twice as many items as threads are under way at most. With ``ahead``, items are taken, by the
-    calling thread, while others are computed, even where there is only one thread to compute. The
-    first failing item, in their order, raises here; items behind it may have been computed, and
-    their answers are dropped.
+    At most twice as many items as threads are in work. With ``ahead``, the calling thread takes
+    items while others are computed, even if only one thread computes. The first item that fails, in
+    their order, raises here; later items may have been computed, and their answers are dropped.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def map_in_order(
         yield from map(function, items)
         return
     waiting: deque[Future[Answer]] = deque()
-    # Where BLAS runs on OpenMP, a limit holds for the thread that set it only.
+    # If BLAS runs on OpenMP, a limit holds only for the thread that set it.
     limit = _keep_one if _Held.depth else None
     with ThreadPoolExecutor(threads, initializer=limit) as pool:
         try:

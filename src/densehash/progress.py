@@ -1,4 +1,4 @@
-"""Bars that show how far a long computation has come: on stderr, or in a notebook."""
+"""Progress bars for long computations, on stderr or in a notebook."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, Protocol
 __all__ = ["bar", "in_notebook", "shows_bars", "silenced", "steps"]
 
 _PATIENCE = 1.0
-"""Seconds after which a bar appears: what is over by then needs none."""
+"""Seconds after which a bar appears; shorter work needs none."""
 
-_EVERY = 0.25  # seconds between two looks at the work
-_LATELY = 30.0  # seconds, whose speed tells how long the rest will take
+_EVERY = 0.25  # seconds between two updates
+_LATELY = 30.0  # seconds; the speed during the last of them predicts the time left
 
 _one_at_a_time = Lock()  # a bar inside another one is not shown
 _silent = False
 
 
 def shows_bars(verbose: int | None) -> bool:
-    """Whether to show bars; where nothing is said, in a terminal and in a notebook.
+    """Whether to show bars; None shows them in a terminal and in a notebook.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def shows_bars(verbose: int | None) -> bool:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Show no bar of this process while a ``with`` block runs, whatever anybody asks for.
+    """Show no bar of this process during a ``with`` block, whatever ``verbose`` is.
 
     Examples
     --------
@@ -58,31 +58,31 @@ def silenced() -> Iterator[None]:
 
 
 def in_notebook() -> bool:
-    """Whether this process computes for a notebook.
+    """Whether this process runs the cells of a notebook.
 
     Examples
     --------
     >>> in_notebook()
     False
     """
-    ipython = sys.modules.get("IPython")  # it is loaded, if there is a notebook
+    ipython = sys.modules.get("IPython")  # a notebook has loaded it
     shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None  # a terminal of IPython has none
+    return getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
 
 
 @contextmanager
 def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the time left, if asked to and if the work takes more than a second.
+    """Show a bar with the time left, if ``shown`` and if the work takes more than a second.
 
     Parameters
     ----------
     label : what is being done
-    total : how much there is to do, in any unit; 0 where nobody knows
+    total : the amount of work, in any unit; 0 if it is unknown
     shown : whether to show anything at all
 
     Yields
     ------
-    A function to be told how much more was done; from one thread at a time.
+    A function to call with the amount of work just done, from one thread at a time.
 
     Examples
     --------
@@ -102,13 +102,14 @@ def bar(label: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None
 def steps(
     total: float, *, shown: bool
 ) -> Iterator[Callable[[str, float], AbstractContextManager[None]]]:
-    """Show how far a list of long and unlike steps has come, with the time left.
+    """Show the progress of a list of long steps of different kinds, with the time left.
 
-    While a step goes on, its name says how much of the time that its cost lets expect is over.
+    During a step, its name is shown with the share of its expected time that has passed; the
+    expected time follows from its cost.
 
     Parameters
     ----------
-    total : the cost of all steps, in any unit; the time left is told from it
+    total : the cost of all steps, in any unit, from which the time left is computed
     shown : whether to show anything at all
 
     Yields
@@ -124,14 +125,14 @@ def steps(
     if not shown or _silent or total <= 0:
         yield lambda _label, _cost: nullcontext()
         return
-    # Steps differ a lot: only the mean over all of them says how long the rest will take.
+    # Steps differ a lot: only the mean speed over all of them predicts the time left.
     work = _Work("", total, lately=float("inf"))
     with _watched(work):
         yield work.step
 
 
 class _Told(NamedTuple):
-    """What there is to show: a name, the share that is done, if it is known, and times."""
+    """What a display shows: a name, the share that is done (None if unknown), and times."""
 
     label: str
     share: float | None
@@ -139,7 +140,7 @@ class _Told(NamedTuple):
 
 
 class _Work:
-    """Some work: one thread does it, another one looks at it."""
+    """The state of some work: one thread does the work, another one reads its progress."""
 
     def __init__(self, label: str, total: float, *, lately: float) -> None:
         self.begun = time.monotonic()
@@ -169,7 +170,7 @@ class _Work:
                 part = spent / max(expected, 1e-9)
                 label += f": {part:.0%} of its time" if part < 1 else ": longer than expected"
                 done += cost * min(part, 0.99)
-            else:  # nothing to tell it from
+            else:  # no step is done, so no speed is known
                 label += f": {_clock(spent)}"
         share = min(done / self._total, 1.0) if self._total else None
         return _Told(label, share, self._times(now, done))
@@ -200,8 +201,8 @@ class _Display(Protocol):
 def _watched(work: _Work) -> Iterator[None]:
     """Show some work while a ``with`` block does it.
 
-    Another thread looks at it, so that a bar appears, and lives, however seldom the work tells
-    how far it is.
+    Another thread draws the bar, so that it appears and moves even if the work seldom reports its
+    progress.
     """
     ended = Event()
 
@@ -219,7 +220,7 @@ def _watched(work: _Work) -> Iterator[None]:
             display.close()
             _one_at_a_time.release()
 
-    # Of a notebook, the context says which cell the work belongs to.
+    # In a notebook, the context says to which cell the work belongs.
     thread = Thread(target=copy_context().run, args=[watch], daemon=True)
     thread.start()
     try:
@@ -263,7 +264,7 @@ class _Terminal:
 
 
 class _Notebook:
-    """A line below a cell, in every kind of notebook: it takes no widgets."""
+    """A line below a cell; it needs no widgets, so it works in every kind of notebook."""
 
     def __init__(self) -> None:
         from IPython.display import display  # noqa: PLC0415  a notebook has it

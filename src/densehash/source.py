@@ -14,8 +14,8 @@ from densehash.locks import new_lock
 
 __all__ = ["LockedRows", "Source"]
 
-# Rows at positions are read in runs: of so many numbers at most, together where there are fewer
-# between them than a disk reads at once anyway.
+# Rows at positions are read in runs of at most this many numbers; rows are in one run if fewer
+# numbers are between them than a disk reads at once anyway.
 _MOST_NUMBERS = 1 << 20
 _NEAR_NUMBERS = 1 << 14
 
@@ -57,7 +57,7 @@ class Source(ABC):
 
 
 class LockedRows(Source):
-    """Rows that are read by one thread at a time, whichever asks.
+    """Rows that are read by one thread at a time.
 
     A class derives from this one, sets ``shape`` and ``dtype``, and writes ``_read``.
     """
@@ -98,10 +98,10 @@ class LockedRows(Source):
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows start .. stop - 1, both inside the array."""
+        """Rows start .. stop - 1; both are inside the array."""
 
     def _pick(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows at positions that rise, each once; at least one."""
+        """Rows at ascending positions, each once; at least one."""
         step = max(1, _MOST_NUMBERS // self.shape[1])
         near = max(1, _NEAR_NUMBERS // self.shape[1])
         apart = (np.diff(positions) > near) | (np.diff(positions // step) > 0)

@@ -70,7 +70,7 @@ class Blocks(LockedRows):
             raise InputError(f"n_rows must be an integer of at least 1, got {n_rows!r}")
         self._make, self._was_counted = make, n_rows is None
         self._blocks: Iterator[ArrayLike] | None = None
-        self._width = 0  # the first block tells it
+        self._width = 0  # set by the first block
         self._rewind()
         if n_rows is None:
             self.chunks = self._count()
@@ -93,20 +93,20 @@ class Blocks(LockedRows):
             while start < stop:
                 self._advance(start)
                 end = min(stop, self._end)
-                # A copy: the callable may fill the same array anew for its next block.
+                # A copy: the callable may use the same array for its next block.
                 parts.append(self._block[start - self._first : end - self._first].copy())
                 start = end
             if parts and stop == self._n_rows and self._next() is not None:
                 self._refuse_count(f"more than {stop}")
         except BaseException:
-            self._rewind()  # what failed in the middle cannot go on
+            self._rewind()  # a pass that failed in the middle cannot continue
             raise
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
 
     def _count(self) -> tuple[int, ...]:
-        """One pass over all blocks: their lengths."""
+        """The lengths of all blocks, from one pass."""
         lengths = []
         while (block := self._next()) is not None:
             lengths.append(len(block))
@@ -117,15 +117,15 @@ class Blocks(LockedRows):
 
     def _rewind(self) -> None:
         self._blocks = None
-        self._number = -1  # of the last block that came
+        self._number = -1  # number of the last block
         self._first = self._end = 0  # its first row, and the one after its last
         self._block: NDArray[Any] = np.empty((0, 0))
 
     def _advance(self, row: int) -> None:
-        """Go on to the block that holds a row."""
+        """Advance to the block that holds a row."""
         while row >= self._end:
             self._first = self._end
-            self._block = np.empty((0, 0))  # let go of, before the next one is made
+            self._block = np.empty((0, 0))  # freed before the next block is made
             block = self._next()
             if block is None:
                 self._refuse_count(str(self._end))
@@ -180,7 +180,7 @@ class Blocks(LockedRows):
         return array
 
     def _refuse_count(self, came: str) -> NoReturn:
-        """Refuse a pass that has other rows than it should."""
+        """Refuse a pass that has more or fewer rows than it should."""
         if self._was_counted:
             raise InputError(
                 f"the blocks had {self._n_rows} rows at first and have {came} now: each call of "
@@ -190,7 +190,7 @@ class Blocks(LockedRows):
 
 
 class DatasetRows(LockedRows):
-    """Rows of a dataset in an HDF5 file that somebody has open.
+    """Rows of a dataset in an open HDF5 file.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class DatasetRows(LockedRows):
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of the dataset
+    dtype : type of the dataset
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -229,12 +229,12 @@ def is_dataset(X: object) -> bool:
     >>> is_dataset([[1.0]])
     False
     """
-    h5py = sys.modules.get("h5py")  # not imported for this: where there is a dataset, it has been
+    h5py = sys.modules.get("h5py")  # not imported here: whoever has a dataset has imported it
     return h5py is not None and isinstance(X, h5py.Dataset)
 
 
 def is_stream(X: object) -> bool:
-    """Whether this is a callable that may yield blocks, or the iterator that one has made.
+    """Whether this is a callable that may yield blocks, or an iterator from one.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Tensors of torch at the public edge: where they lie, and answers as tensors there.
+"""Tensors of torch at the public edge: their devices, and answers as tensors there.
 
-Torch is never imported for that: where there is a tensor, it has been.
+Torch is never imported for that: whoever has a tensor has imported it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["as_tensor", "common_device", "dtype_name", "memory_named", "plain_te
 
 
 def common_device(**tensors: Any) -> Any:
-    """The device of tensors, by their names in errors; None where not all are tensors.
+    """The common device of tensors, given by their names in errors; None if not all are tensors.
 
     Tensors on two devices are an error, and so is an array beside a tensor on a GPU.
 
@@ -40,7 +40,7 @@ def common_device(**tensors: Any) -> Any:
 
 
 def as_tensor(array: Any, device: Any) -> Any:
-    """An array of numpy as a tensor on a device; as it is, where the device is None.
+    """An array of numpy as a tensor on a device; unchanged if the device is None.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def plain_tensor(tensor: Any, name: str) -> Any:
 
 
 def dtype_name(tensor: Any) -> str:
-    """The type of a tensor as numpy calls it: "float32", "uint8".
+    """The name in numpy of a tensor's type, such as "float32" or "uint8".
 
     Examples
     --------
@@ -78,7 +78,7 @@ def dtype_name(tensor: Any) -> str:
 
 @contextmanager
 def memory_named() -> Iterator[None]:
-    """Where a GPU has too little memory, an error of densehash says so. Decorates functions, too.
+    """Turn errors about GPU memory into DeviceMemoryError. It can also decorate functions.
 
     Examples
     --------
@@ -91,14 +91,14 @@ def memory_named() -> Iterator[None]:
         torch = sys.modules.get("torch")
         if torch is None or not (
             isinstance(error, torch.cuda.OutOfMemoryError)
-            or "CUDA error: out of memory" in str(error)  # not by torch's own allocator
+            or "CUDA error: out of memory" in str(error)  # not from torch's own allocator
         ):
             raise
         raise DeviceMemoryError(_memory_in_words(str(error), torch.cuda)) from error
 
 
 def _memory_in_words(told: str, cuda: Any) -> str:
-    """What torch told, which names the GPU and what was asked for, and how much memory there is."""
+    """The error of torch in words: the GPU, the memory that was needed, and the memory there is."""
     asked = re.search(r"Tried to allocate ([\d.]+ \w+)", told)
     number = re.search(r"GPU (\d+)", told)
     device = int(number[1]) if number else cuda.current_device()

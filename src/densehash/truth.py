@@ -50,7 +50,7 @@ _BLOCK = 2**22  # numbers in a block of rows: 32 MiB of float64
 _MOST_BLOCK_ROWS = 2**16
 _CHUNK = 2**21  # distances that a thread holds
 _PLAIN = 2**20  # numbers of rows that a thread compares by plain sums, at once
-_ROOM = 2**20  # candidates that all queries together hold, beside twice their neighbours
+_ROOM = 2**20  # candidates of all queries together, besides twice their neighbours
 _LONGEST = 1e150  # squared distances of longer rows could overflow
 _LONGEST_SINGLE = 1e18  # the same in float32
 
@@ -124,7 +124,7 @@ def nearest(
 def _nearest_on_gpu(
     queries: Any, X: Any, m: int, metric: MetricName, *, ordered: bool, verbose: bool
 ) -> Any:
-    """The same of tensors on a GPU, which leaves to the host what float64 does not tell apart."""
+    """The same for tensors on a GPU; the host answers queries for which float64 is not enough."""
     from densehash.gpu import truth as on_gpu  # noqa: PLC0415  imports torch
 
     for tensor, name in ((X, "X"), (queries, "queries")):
@@ -143,10 +143,10 @@ def _nearest_on_gpu(
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows, and what bounds their distances to a query's factors.
+    """Rows, and what is needed for bounds of their distances to a query's factors.
 
-    ``low = factors @ rows + base`` less the query's own error, and ``high`` is above ``low`` by
-    twice the errors of both. Where the product is exact, there are none.
+    ``low`` is ``factors @ rows + base`` minus the query's error, and ``high`` is above ``low`` by
+    twice the errors of both. If the product is exact, the errors are zero.
     """
 
     start: int
@@ -158,28 +158,28 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Decision:
-    """Rows of a query that are among its nearest, and those of which the least ones are."""
+    """Rows that are surely among the nearest of a query, and rows in doubt, of which some are."""
 
     sure: Positions
     doubtful: Positions
-    values: Floats  # of those in doubt, where they are known or will be
+    values: Floats  # plain sums of those in doubt, if known; filled in later
     known: bool
 
 
 class _Candidates:
-    """What may be among the m nearest rows of a query, in order of position."""
+    """The rows that may be among the m nearest of a query, in order of position."""
 
     def __init__(self, m: int, room: int, dtype: type[np.floating], n_rows: int) -> None:
         self._m = m
         self._n = 0
         self._low, self._high = np.empty(room, dtype), np.empty(room, dtype)
         self._where: Positions = np.empty(room, np.int32 if n_rows < 2**31 else np.int64)
-        self.limit: np.floating = dtype(np.inf)  # what is surely beyond it is not among them
+        self.limit: np.floating = dtype(np.inf)  # rows surely beyond it are not among the nearest
 
     def add(
         self, low: Floats, high: Floats, where: Positions, measure: Callable[[Positions], Floats]
     ) -> None:
-        """Take more of them; where there is no room, let go of those that are none."""
+        """Add more rows; if there is no room, drop those that cannot be among the nearest."""
         if self._n + len(low) > len(self._low):
             low, high, where = (
                 np.concatenate(pair) for pair in zip(self.all(), (low, high, where), strict=True)
@@ -199,12 +199,12 @@ class _Candidates:
         self._n = some.stop
 
     def all(self) -> tuple[Floats, Floats, Positions]:
-        """Bounds from below and from above, and positions."""
+        """Lower bounds, upper bounds, and positions."""
         return self._low[: self._n], self._high[: self._n], self._where[: self._n]
 
 
 class _Search:
-    """The queries, and what may be among the nearest rows of each."""
+    """The queries, and the rows that may be among the nearest of each."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _Search:
         self._candidates = [_Candidates(m, room, self._dtype, len(rows)) for _ in self._queries]
 
     def nearest(self, *, ordered: bool) -> NDArray[np.int64]:
-        """The m nearest rows of each query, by distance or rising."""
+        """The m nearest rows of each query, ordered by distance or by position."""
         starts = range(0, len(self._rows), self._step)
         self._visit(starts, self._bound, self._collect, "finding neighbours")
         decisions = [self._decide(self._candidates.pop(0), ordered) for _ in self._queries]
@@ -250,7 +250,7 @@ class _Search:
     def _decide(self, candidates: _Candidates, ordered: bool) -> _Decision:
         low, high, where = candidates.all()
         sure, doubtful = _decide(low, high, self._m)
-        if ordered:  # those that are sure have to be compared, too
+        if ordered:  # sure ones have to be compared, too
             sure[doubtful] = True
             sure, doubtful = np.zeros_like(sure), np.flatnonzero(sure)
         low, high = low[doubtful].astype(np.float64), high[doubtful]
@@ -267,8 +267,8 @@ class _Search:
     ) -> None:
         """Call ``work`` with every block and every chunk of queries, by several threads.
 
-        A chunk sees one block after another: ``map_in_order`` has at most as many items under way
-        as there are chunks. Meanwhile the next block is read.
+        A chunk sees one block after another, because ``map_in_order`` works on at most as many
+        items as there are chunks. Meanwhile the next block is read.
         """
 
         def items() -> Iterator[tuple[Prepared, slice]]:
@@ -314,7 +314,7 @@ class _Search:
 
     # A product of two vectors of length d is wrong by (d + 3) u |q| |x| at most, in any order of
     # its sums, if u is half the epsilon of the type and the vectors were rounded to it. A few more
-    # roundings follow, and those of the plain sum are far smaller. What is told here is twice that.
+    # roundings follow, and those of the plain sum are far smaller. The bounds here are twice that.
 
     def _query_terms(self, dtype: type[np.floating]) -> tuple[Floats, Floats]:
         """Factors (q, d), and errors (q,)."""
@@ -350,7 +350,7 @@ class _Search:
             base = squares if self._metric == "l2" else np.zeros(len(block))
             errors = np.zeros(len(block))
         too_long = squares > _LONGEST_SINGLE**2
-        if self._dtype == np.float32 and too_long.any():  # whatever they are, the plain sum tells
+        if self._dtype == np.float32 and too_long.any():  # the plain sum decides for these
             rows[too_long], base[too_long], errors[too_long] = 0, -1e38, np.inf
         rows, base, errors = (part.astype(self._dtype) for part in (rows, base, errors))
         return _Block(start, rows, base, errors, exact)
@@ -363,7 +363,7 @@ class _Search:
             low -= self._errors[chunk, np.newaxis]
         for query, of_query in enumerate(low, chunk.start):
             candidates = self._candidates[query]
-            # Not those at the limit: m rows are as near, and come before.
+            # Not those at the limit: m earlier rows are as near.
             hits = np.flatnonzero(of_query < candidates.limit)
             if hits.size == 0:
                 continue
@@ -378,7 +378,7 @@ class _Search:
         return _plain(self._rows, positions, self._queries[query], self._metric)
 
     def _measure_all(self, decisions: list[_Decision]) -> None:
-        """Set the values that are not known, in one pass over the blocks that hold such rows."""
+        """Set the unknown values, in one pass over the blocks that hold such rows."""
         edges = np.arange(0, len(self._rows) + self._step, self._step)
         limits = np.array(
             [
@@ -404,32 +404,32 @@ class _Search:
 
 
 def _chunks(n_queries: int, n_rows: int, threads: int) -> list[slice]:
-    """Queries for one product each: at least two for each thread, even if of no queries."""
+    """Chunks of queries, one product each: at least two for each thread, even if some are empty."""
     n_chunks = max(2 * threads, -(-n_queries * n_rows // _CHUNK))
     limits = [n_queries * i // n_chunks for i in range(n_chunks + 1)]
     return [slice(*pair) for pair in pairwise(limits)]
 
 
 def _decide(low: Floats, high: Floats, m: int) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Which are surely among the m nearest, a mask; and which may be, or not, their places."""
+    """A mask of those that are surely among the m nearest, and the places of those in doubt."""
     if len(low) <= m:
         return np.ones(len(low), np.bool_), np.empty(0, np.intp)
-    # No more than m have a bound from below up to where these end.
+    # At most m have a lower bound up to the upper bound of each of these.
     sure = high < np.partition(low, m)[m]
-    # At least m end where these begin, or before.
+    # These are not beyond the m-th smallest upper bound.
     maybe = low <= np.partition(high, m - 1)[m - 1]
     return sure, np.flatnonzero(maybe & ~sure)
 
 
 def _first(values: Floats, n: int) -> NDArray[np.intp]:
-    """Places of the n least, in their order."""
+    """Places of the n least, in order."""
     return np.argsort(values, kind="stable")[:n]
 
 
 def _plain(
     rows: NDArray[np.generic] | Source, positions: Positions, query: Floats, metric: str
 ) -> Floats:
-    """What decides, in the end: one number for each of some rows."""
+    """The number that decides the order of rows, for some rows."""
     found = np.empty(len(positions))
     step = max(1, _PLAIN // rows.shape[1])
     for start in range(0, len(positions), step):
@@ -450,7 +450,7 @@ def _sums(rows: NDArray[np.generic], query: Floats, metric: str) -> Floats:
 def _read(
     rows: NDArray[np.generic] | Source, name: str, some: slice, metric: str
 ) -> tuple[Floats, Floats]:
-    """Some rows in float64, and their squared lengths; for cosines both of a length near one."""
+    """Some rows in float64, and their squared lengths; for cosine, both scaled to about one."""
     with np.errstate(over="ignore", invalid="ignore"):
         block: Floats = np.array(rows[some], dtype=np.float64, order="C")
         squares: Floats = np.einsum("ij,ij->i", block, block)
@@ -477,7 +477,7 @@ def _refuse_length(name: str, length: float, row: int) -> NoReturn:
 
 
 def _below_one(block: Floats) -> Floats:
-    """Rows times powers of two, which round nothing: squares will neither vanish nor overflow.
+    """Rows times powers of two, which round nothing, so that squares do not vanish or overflow.
 
     The largest number of a row is then below 1, and at least 1 / 2 unless it was tiny.
     """
@@ -495,7 +495,7 @@ def _how_many(n: int, fraction: float | None, k: int | None) -> int:
 
 
 def _check_fraction(value: object) -> float:
-    # A bool is an int to Python, but hardly ever what was meant.
+    # Python counts bool as an int, but here it is probably a mistake.
     if isinstance(value, (int, float, np.floating)) and not isinstance(value, bool):
         share = float(value)
         if 0 < share <= 1:

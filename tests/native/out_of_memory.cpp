@@ -1,4 +1,4 @@
-// Threads of a call, and no memory at the n-th time of asking, for every n: the work is done, or
+// Runs threads of a call in which the n-th allocation fails, for every n: the work is done, or
 // std::bad_alloc is thrown, and no thread is left behind (that would end the program). Compiled and
 // run by tests/test_hamming_process.py.
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "parallel.hpp"
 
 namespace {
-std::atomic<long> n_left{-1};  // allocations until one fails; none does below zero
+std::atomic<long> n_left{-1};  // allocations until one fails; below zero, none fails
 }
 
 void* operator new(std::size_t size) {
@@ -25,7 +25,7 @@ int main() {
     std::atomic<size_t> done{0};
     const auto work = [&](size_t, size_t) {
       const std::vector<char> memory(100);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));  // or the others get no task
+      std::this_thread::sleep_for(std::chrono::microseconds(20));  // so that others get a task
       ++done;
     };
     bool is_out = false;
@@ -39,7 +39,7 @@ int main() {
     const bool has_failed = n_left.exchange(-1) < 0;
     if (!is_out && done != kTasks) return 1;
     if (has_failed) continue;
-    std::printf("%ld allocations\n", at);  // it was not asked so often
+    std::printf("%ld allocations\n", at);  // there were fewer allocations
     return is_out ? 1 : 0;
   }
 }

@@ -1,6 +1,6 @@
 // Compares every instruction set that this machine (or an emulator) runs with plain loops, without
-// Python: for machines that are not at hand. Prints a line for each set and one for lookups (or
-// for the one that is named), and fails if any differs.
+// Python, for machines that are not at hand. Prints a line for each set and one for lookups (or
+// only for the named one), and fails if any differs.
 //
 //   make self-check
 //
@@ -90,7 +90,7 @@ bool check(const Kernels& kernels, const Case& c, std::mt19937& random) {
   return counts == expected;
 }
 
-// Sums of signs' lookups and the comparison with a bound; bytes are those of a code.
+// Sums of lookups of signs and their comparison with a bound; bytes are those of a code.
 bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
   const size_t bits = 8 * c.bytes, count = c.n_codes / kBlock + 1;
   const std::vector<uint8_t> blocks = random_codes(random, count, block_bytes(bits));
@@ -102,7 +102,7 @@ bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
                                 SignBound{any(), any(), any()}, SignBound{any(), any(), any()}}) {
     std::vector<uint16_t> sums(count * kBlock);
     std::vector<SignRun> runs(count);
-    // Others beside, with other lookups and bounds, change nothing.
+    // Other queries beside it, with other lookups and bounds, change nothing.
     const std::vector<uint8_t> zeros(lookups.size());
     std::vector<uint16_t> other_sums(count * kBlock);
     std::vector<SignRun> other_runs(count);
@@ -146,7 +146,7 @@ bool check_signs(const Kernels& kernels, const Case& c, std::mt19937& random) {
   return true;
 }
 
-// Products and squared distances of vectors of bytes, the greatest among them.
+// Products and squared distances of vectors of bytes, including the largest ones.
 bool check_bytes(const Kernels& kernels, const Case& c, std::mt19937& random) {
   const size_t width = (c.bytes + 15) / 16 * 16, count = (c.n_codes % 64 + 8) / 8 * 8;
   const auto numbers = [&](size_t n) {
@@ -184,7 +184,7 @@ bool check_bytes(const Kernels& kernels, const Case& c, std::mt19937& random) {
   return true;
 }
 
-// Sums of lookups, which no instruction set has a part in.
+// Sums of lookups, which do not depend on the instruction set.
 bool check_lookups(const Case& c, std::mt19937& random) {
   const std::vector<uint8_t> code_bytes = random_codes(random, c.n_codes, c.bytes);
   const Codes codes{code_bytes.data(), c.n_codes, c.bytes};

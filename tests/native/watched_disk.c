@@ -1,5 +1,5 @@
-/* Stands between Python and the system, by LD_PRELOAD: calls about files in one folder are
- * counted, one of them can fail, and those that change the disk are written down.
+/* Intercepts system calls of Python, by LD_PRELOAD: calls about files in one folder are counted,
+ * one of them can fail, and those that change the disk are recorded.
  *
  * Headers that declare what is defined here are left out: their names for large files (open64)
  * are macros on some systems and functions on others.
@@ -38,8 +38,8 @@ static void append(struct text *text, const void *data, size_t size) {
     text->size += size;
 }
 
-/* Begin. `at` is the number of the call that fails, from 1 on; 0 is none. Where `call` is not
- * empty, only calls of this name count. */
+/* Begin. `at` is the number of the call that fails, from 1 on; 0: none. If `call` is not empty,
+ * only calls of this name count. */
 void watched_begin(const char *path, int at, int number, int how, const char *call) {
     snprintf(folder, sizeof folder, "%s", path);
     snprintf(only, sizeof only, "%s", call);
@@ -48,20 +48,20 @@ void watched_begin(const char *path, int at, int number, int how, const char *ca
     is_on = 1;
 }
 
-/* End; how many calls there were. */
+/* End; returns how many calls there were. */
 int watched_end(void) {
     is_on = 0;
     return count;
 }
 
-/* The names of all calls, one a line. */
+/* The names of all calls, one on each line. */
 const char *watched_calls(size_t *size) {
     *size = names.size;
     return names.data;
 }
 
-/* What has changed the disk: lines of name, number, number, size, path and path, parted by tabs,
- * each followed by `size` bytes. */
+/* The calls that changed the disk: lines of name, number, number, size, path and path, separated by
+ * tabs, each followed by `size` bytes. */
 const char *watched_changes(size_t *size) {
     *size = changes.size;
     return changes.data;
@@ -167,7 +167,7 @@ int close(int file) {
     if (file >= 0 && file < MOST_FILES) ours[file] = 0;
     if (was_ours) note("close", file, 0, 0, "", "");
     int hit = was_ours && fails("close");
-    int status = real(file); /* as Linux does it: the file is closed all the same */
+    int status = real(file); /* as on Linux, the file is closed even if this fails */
     if (!hit) return status;
     errno = error;
     return -1;
@@ -177,8 +177,8 @@ ssize_t write(int file, const void *data, size_t size) {
     REAL(ssize_t, write, int, const void *, size_t)
     if (!is_open(file)) return real(file, data, size);
     int hit = fails("write");
-    if (hit && error == EINTR) return -1; /* asked again, so nothing may be there */
-    ssize_t done = real(file, data, hit ? size / 2 : size); /* a full disk takes some of it */
+    if (hit && error == EINTR) return -1; /* the call is repeated, so nothing may be written */
+    ssize_t done = real(file, data, hit ? size / 2 : size); /* a full disk takes a part */
     if (done > 0) {
         note("write", file, 0, (size_t)done, "", "");
         append(&changes, data, (size_t)done);
@@ -263,7 +263,7 @@ STAT(lstat64)
 FSTAT(fstat)
 FSTAT(fstat64)
 
-/* What the same calls are in a Python that was built for an older libc. */
+/* The names of the same calls in a Python that was built for an older libc. */
 #define XSTAT(name)                                          \
     int name(int version, const char *path, void *found) {   \
         REAL(int, name, int, const char *, void *)           \

@@ -1,4 +1,4 @@
-"""The command ``densehash``: parse, call, print. One file a subcommand, or a few small ones."""
+"""The command ``densehash``: parses, calls, prints. A file has one or a few small commands."""
 
 import sys
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 __all__ = ["INTERRUPTED", "main"]
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+"""The exit code after Ctrl-C, as in shells."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
+    """Run the command line; an error of the user prints one line on stderr, with exit code 2."""
     try:
-        # Here, so that Ctrl-C while they load is one line, too.
+        # Imported here, so that Ctrl-C during loading also prints one line.
         from densehash.cli import commands  # noqa: F401, PLC0415
         from densehash.cli.app import run  # noqa: PLC0415
 

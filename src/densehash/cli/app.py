@@ -1,4 +1,4 @@
-"""The command itself: what all subcommands share."""
+"""The command itself, and what all subcommands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["examples", "run"]
 
 
 def examples(*commands: str) -> str:
-    """What help ends with."""
+    """The examples at the end of a help text."""
     return "\n".join(["Examples:", "", *(f"- {command}" for command in commands)])
 
 
@@ -39,11 +39,11 @@ def _takes_quiet(
         ),
     ] = False,
 ) -> None:
-    """Is never called: its option is that of every command."""
+    """Only holds the option that every command gets; it is never called."""
 
 
 class _Commands(TyperGroup):
-    """Commands, each of which can be quiet."""
+    """Commands that all have ``--quiet``."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -67,16 +67,16 @@ app = typer.Typer(
         "densehash paper --quick",
     ),
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # or lines of a docstring would break where they do there
+    rich_markup_mode="markdown",  # otherwise help would keep the line breaks of docstrings
     no_args_is_help=True,
 )
 
-# The root of typer's complaints about arguments; typer does not export it in every version.
+# The base class of typer's errors about arguments, which some versions of typer do not export.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
+    """Run the command line; an error of the user prints one line on stderr, with exit code 2."""
     try:
         code = app(args=arguments, prog_name="densehash", standalone_mode=False)
     except _UsageError as error:
@@ -85,7 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except typer.Abort:
         raise KeyboardInterrupt from None
-    if code == INTERRUPTED:  # which some versions of typer return
+    if code == INTERRUPTED:  # some versions of typer return it
         raise KeyboardInterrupt
     sys.exit(code)
 

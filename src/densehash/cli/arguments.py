@@ -1,14 +1,16 @@
-"""Arguments that several commands about an index share, and the ids that files and words name."""
+"""Arguments that several commands about an index share, and ids from files and arguments."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 
 import typer
 
+from densehash.choices import KindName, SketchName
+from densehash.cli.text import either
 from densehash.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -52,12 +54,13 @@ OwnMetric = Annotated[str, typer.Option("--metric", help="l2, cosine or ip (inne
 Sketch = Annotated[
     str,
     typer.Option(
-        help="What is kept of a row: signs with a decoder, or codes of a hasher; auto is signs, or "
-        "codes if you name a hasher."
+        help=f"What is kept of a row: {either(get_args(SketchName))}; auto is signs, or codes if "
+        "you name a hasher."
     ),
 ]
 Kind = Annotated[
-    str, typer.Option(help="flat, grouped or multi; auto chooses by the number of rows.")
+    str,
+    typer.Option(help=f"{either(get_args(KindName))}; auto chooses by the number of rows."),
 ]
 KeepVectors = Annotated[
     str,
@@ -104,19 +107,19 @@ _KEEP: dict[str, bool | str] = {
 
 Ids: TypeAlias = "NDArray[Any] | list[str]"
 
-# A number as it is written by whoever counts: 007 is a name.
+# A plain number; 007 is a string.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _LARGEST = 2**63 - 1
 
 
 def read_ids(path: Path, id_type: str | None = None) -> Ids:
-    """Ids from a file: an array in ``.npy``, or else text in UTF-8, one id a line.
+    """Ids from a file: an array in ``.npy``, otherwise text in UTF-8, one id on each line.
 
     Parameters
     ----------
     path : the file
-    id_type : "int64" or "string", of the index that has them; None takes them for numbers where
-        all lines are numbers
+    id_type : the type of ids of the index, "int64" or "string"; None: numbers if all lines are
+        numbers
     """
     if path.suffix.lower() == ".npy":
         return _read_array(path)
@@ -127,7 +130,7 @@ def read_ids(path: Path, id_type: str | None = None) -> Ids:
 
 
 def column_of_ids(ids: str | None, vectors: Path) -> str | None:
-    """The column of the file of vectors that ``--ids`` names; None where it names a file."""
+    """The column of the file of vectors that ``--ids`` names; None if it names a file."""
     from densehash.datasets import column_names  # noqa: PLC0415  `densehash --help` does without
 
     if ids is None:
@@ -147,11 +150,11 @@ def column_of_ids(ids: str | None, vectors: Path) -> str | None:
 
 
 def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> Ids | None:
-    """Ids of a file of vectors: of a column of it, or of a file of their own; or None.
+    """Ids for a file of vectors, from one of its columns or from another file; or None.
 
     Parameters
     ----------
-    ids : what ``--ids`` says
+    ids : the value of ``--ids``
     vectors : the file of vectors
     id_type : as in :func:`read_ids`
     """
@@ -182,7 +185,7 @@ def ids_of_rows(ids: str | None, vectors: Path, id_type: str | None = None) -> I
 
 
 def vectors_kept(said: str) -> bool | str:
-    """What ``--keep-vectors`` says, as :meth:`densehash.Index.build` takes it."""
+    """The value of ``--keep-vectors`` in the form for :meth:`densehash.Index.build`."""
     from densehash.checks import check_choice  # noqa: PLC0415  `densehash --help` does without
 
     check_choice(said, "--keep-vectors", tuple(_KEEP))
@@ -200,7 +203,7 @@ def columns_said(said: str, option: str) -> list[str] | None:
 
 
 def parse_ids(words: Sequence[str], id_type: str) -> Ids:
-    """Ids that are words of the command line, of an index that has ids of a type."""
+    """Ids from the command line, converted to the type of ids of the index."""
     return _parsed(list(words), id_type, lambda _: "an id")
 
 
@@ -223,7 +226,7 @@ def _parsed(words: list[str], id_type: str | None, where: Callable[[int], str]) 
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        data = path.read_bytes()  # of a pipe, too: --ids <(cut -f1 table.tsv)
+        data = path.read_bytes()  # also from a pipe: --ids <(cut -f1 table.tsv)
     except FileNotFoundError:
         raise FileError(f"{path} does not exist") from None
     except OSError as error:
@@ -233,7 +236,7 @@ def _read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise FileError(f"{path}: line {line} is not UTF-8, expected one id a line") from None
-    # Not splitlines: an id may hold other signs that Unicode counts as ends of lines.
+    # Not splitlines: an id may contain other characters that Unicode counts as line ends.
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -246,7 +249,7 @@ def _read_array(path: Path) -> NDArray[Any]:
     if not path.is_file():  # a pipe would wait
         raise FileError(f"{path} is not a regular file, expected one")
     try:
-        # Mapped, so that a header that lies cannot ask for memory; objects are refused.
+        # Mapped, so that a false header cannot allocate memory; objects are refused.
         return np.lib.format.open_memmap(path, mode="r")
     except (ValueError, TypeError, OverflowError, EOFError, OSError) as error:
         raise FileError(f"{path} cannot be read as an array of ids: {error}") from None

@@ -1,4 +1,4 @@
-"""``densehash build``: an index of a file of vectors."""
+"""``densehash build``: makes an index from a file of vectors."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -135,7 +135,7 @@ def _build(
                 "--codes goes with --hasher, --bits, --kind, --groups, --tables, --ids and --seed "
                 "alone: codes have no vectors, and are compared by Hamming distance"
             )
-        chosen: Any = kind  # which the index checks
+        chosen: Any = kind  # the index checks it
         index = Index.from_codes(
             opened,
             ids=names,
@@ -155,7 +155,7 @@ def _build(
         X: Any = opened
         if told is not None:
             build = distributed.ShardedIndex.build
-            # Enough for each worker to have some, and no more: a search asks every shard.
+            # Enough that each worker has some, but no more, because a search asks every shard.
             each = opened.shape[0] * opened.shape[1] * opened.dtype.itemsize
             each //= _SHARDS_A_THREAD * max(told.n_threads, 1)
             X = distributed.open_dask(

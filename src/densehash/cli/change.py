@@ -1,6 +1,6 @@
-"""``densehash add``, ``update``, ``upsert``, ``remove``, ``compact``: changes of an index.
+"""``densehash add``, ``update``, ``upsert``, ``remove``, ``compact``: change an index.
 
-Each of them is on the disk as a whole, or not at all.
+Each change is on the disk as a whole, or not at all.
 """
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
@@ -100,7 +100,7 @@ def _update(
     opened = Index.open(index)
     names, X = _named_rows(opened, ids, vectors, key)
     columns = set(opened.info()["payload"] or ())
-    payload = None  # as it was
+    payload = None  # stays as it is
     if columns & set(column_names(vectors)):
         payload = _payload_of(opened, vectors, key)
     opened.update(names, X, payload=payload, verbose=1)
@@ -205,7 +205,7 @@ def _payload_of(
     said: str | None = None,
     ids: str | None = None,
 ) -> Any:
-    """What the index keeps of the columns of a file; None where it keeps nothing."""
+    """The columns of a file that the index keeps; None if it keeps none."""
     from densehash.datasets.beside import read_table
 
     about = index.info()
@@ -225,7 +225,7 @@ def _payload_of(
 
 
 def _until(index: Index) -> str:
-    """When it learns, where it has not."""
+    """When the index will learn, if it has not learnt yet."""
     learn_at = index.info().get("learn_at")
     return "" if learn_at is None else f", all of them compared until there are {learn_at:,}"
 

@@ -1,4 +1,4 @@
-"""Workers that commands use: of a cluster that runs, or of processes made for the command."""
+"""Workers for commands: of a running cluster, or processes started for the command."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LocalCluster = Annotated[
 
 
 class Workers(NamedTuple):
-    """Who does the work.
+    """The workers that do the work.
 
     Attributes
     ----------
-    n_threads : of all workers
-    verbose : 1 shows Dask's own bars: where somebody is looking, not in a pipe
+    n_threads : threads of all workers
+    verbose : 1 shows Dask's progress bars; 0 if stderr is not a terminal
     """
 
     n_threads: int
@@ -39,7 +39,7 @@ class Workers(NamedTuple):
 
 @contextmanager
 def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[Workers | None]:
-    """Workers for a ``with`` block; None where none were asked for."""
+    """Workers for a ``with`` block; None if both arguments are None."""
     if scheduler is not None and local_cluster is not None:
         raise InputError("choose one of --scheduler and --local-cluster")
     if scheduler is not None:
@@ -49,6 +49,6 @@ def workers(scheduler: str | None, local_cluster: int | None) -> Iterator[Worker
     else:
         yield None
         return
-    # Dask prints its bars to stdout, which is for results.
+    # Dask prints its bars to stdout, which is only for results.
     with there as client, redirect_stdout(sys.stderr):
         yield Workers(sum(client.nthreads().values()), int(shows_bars(None)))

@@ -1,4 +1,4 @@
-"""``densehash compare``: which method suits my vectors."""
+"""``densehash compare``: shows which method suits your vectors."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``densehash create``: an index of no rows, which ``densehash add`` fills."""
+"""``densehash create``: makes an empty index, which ``densehash add`` fills."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``densehash demo``: neighbours of handwritten digits, in the terminal."""
+"""``densehash demo``: shows neighbours of handwritten digits in the terminal."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What ``densehash demo`` found: pictures and tables in the terminal, or plain values."""
+"""Shows what ``densehash demo`` found: pictures and tables in the terminal, or plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_NEIGHBOURS = 5
 
 
 def show(found: demo.DigitsDemo) -> None:
-    """Print neighbours, scores, and what it all took."""
+    """Print neighbours, scores and a summary."""
     console = Console()
     console.print(_neighbours_table(found, console.encoding))
     console.print(_scores_table(found))
@@ -27,7 +27,7 @@ def show(found: demo.DigitsDemo) -> None:
 
 
 def plain(found: demo.DigitsDemo) -> dict[str, object]:
-    """All that was found, as JSON has it."""
+    """All that was found, for JSON."""
     return {
         "n_bits": found.n_bits,
         "seed": found.seed,
@@ -60,7 +60,7 @@ def _neighbours_table(found: demo.DigitsDemo, encoding: str) -> Table:
     table.add_column("query", justify="center")
     for rank in range(1, SHOWN_NEIGHBOURS + 1):
         table.add_column(f"{rank}", justify="center")
-    # The first query of each digit, so that no two rows show the same one.
+    # The first query of each digit, so that no two rows show the same digit.
     firsts = np.sort(np.unique(found.query_digits, return_index=True)[1])
     for query in firsts[:SHOWN_QUERIES]:
         digit = found.query_digits[query]
@@ -80,7 +80,7 @@ def _neighbours_table(found: demo.DigitsDemo, encoding: str) -> Table:
 
 
 def _picture(pixels: NDArray[np.float32], encoding: str) -> str:
-    """Eight by eight pixels as four lines: a character is two pixels, one above the other."""
+    """Eight by eight pixels as four lines; a character shows two pixels, one above the other."""
     marks = " ▀▄█" if encoding.lower().startswith("utf") else " '.#"
     upper, lower = (pixels.reshape(8, 8)[start::2] >= 7 for start in (0, 1))
     return "\n".join("".join(marks[mark] for mark in line) for line in upper + 2 * lower)

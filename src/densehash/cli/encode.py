@@ -1,4 +1,4 @@
-"""``densehash encode``: codes of a file of vectors, of any size, at the speed of the disk."""
+"""``densehash encode``: writes codes of a file of any size, at the speed of the disk."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -21,7 +21,7 @@ from densehash.progress import bar
 
 __all__: list[str] = []
 
-_BEFORE_A_ROW = {".bvecs": 4}  # bytes
+_BEFORE_A_ROW = {".bvecs": 4}  # bytes before each row
 
 
 @app.command(

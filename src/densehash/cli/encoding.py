@@ -1,4 +1,4 @@
-"""What ``densehash encode`` does: codes of rows as they are read, and where they go."""
+"""The work of ``densehash encode``: hashes rows as they are read, and writes their codes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _SUFFIXES = tuple(
 _WITH_COLUMNS = tuple(
     suffix for form in FORMATS if form.write_codes is not None for suffix in form.suffixes
 )
-_CODES = "codes"  # the name of their column
-_ROWS = 1 << 16  # that are written at a time, where only ids go beside codes
+_CODES = "codes"  # the name of the column
+_ROWS = 1 << 16  # rows at a time, if only ids are written beside codes
 
 
 class Codes(Source):
-    """Codes of rows, which are hashed as they are read: once, from the first to the last.
+    """Codes of rows that are hashed as they are read: once, from the first to the last.
 
     Parameters
     ----------
-    hasher : fitted
+    hasher : a fitted hasher
     X : vectors
-    advance : is told of rows that were hashed
+    advance : called with the number of rows that were hashed
     """
 
     def __init__(self, hasher: Hasher, X: Vectors, advance: Callable[[int], None]) -> None:
@@ -56,7 +56,7 @@ class Codes(Source):
         self._blocks = hasher.transform_blocks(X)
         self._advance = advance
         self._at = 0
-        self._ahead = np.empty((0, self.shape[1]), np.uint8)  # hashed, and not asked for yet
+        self._ahead = np.empty((0, self.shape[1]), np.uint8)  # hashed, but not read yet
 
     def __getitem__(self, rows: slice | NDArray[np.integer]) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self)) if isinstance(rows, slice) else (-1, -1, 1)
@@ -72,18 +72,18 @@ class Codes(Source):
         return found[: stop - start]
 
     def close(self) -> None:
-        """Hash no more."""
+        """Stop hashing."""
         self._blocks.close()
 
 
 def check_out(out: Path, vectors: Path, *, alone: bool = True) -> None:
-    """Refuse, before any work is done, what could not be written.
+    """Refuse a file of codes that could not be written, before any work is done.
 
     Parameters
     ----------
     out : the file of codes
     vectors : the file of vectors
-    alone : whether nothing goes beside the codes
+    alone : whether nothing is written beside the codes
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise InputError(f"-o must end in one of {', '.join(_SUFFIXES)}, got {str(out)!r}")
@@ -102,14 +102,14 @@ def check_out(out: Path, vectors: Path, *, alone: bool = True) -> None:
 def beside(
     vectors: Path, ids: str | None, keep: list[str], n_rows: int
 ) -> Iterator[dict[str, Any]] | None:
-    """What goes beside codes, in blocks of rows; None where nothing does.
+    """The columns to write beside codes, in blocks of rows; None if there are none.
 
     Parameters
     ----------
     vectors : the file of vectors
-    ids : what ``--ids`` says
+    ids : the value of ``--ids``
     keep : names of columns of the file
-    n_rows : of the file
+    n_rows : how many rows the file has
     """
     named = ids_of_rows(ids, vectors)
     if named is not None and len(named) != n_rows:
@@ -141,7 +141,7 @@ def _with_ids(
 
 
 def write_codes(out: Path, codes: Source, columns: Iterator[dict[str, Any]] | None) -> None:
-    """Write codes, as binary with other columns where the format has both."""
+    """Write codes; if the format has binary and columns, as binary with the other columns."""
     form = next(form for form in FORMATS if out.suffix.lower() in form.suffixes)
     if form.write_codes is None:
         write_vectors(out, codes)
@@ -155,6 +155,6 @@ def open_hasher(path: Path) -> tuple[Hasher, Callable[[Any], Any]]:
         state = index_state(Index.open(path))
         return state.hasher, lambda X: for_hasher(X, state)
     learnt = load_hasher(path)
-    # Rows of a file have no names, and scikit-learn would warn of that.
+    # Rows of a file have no names of features; scikit-learn would warn about that.
     learnt.__dict__.pop("feature_names_in_", None)
     return learnt, lambda X: X

@@ -1,4 +1,4 @@
-"""``densehash export``: codes, ids and payload for other systems."""
+"""``densehash export``: writes codes, ids and payload for other systems."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -13,9 +13,12 @@ import typer
 
 from densehash.cli.app import app, examples
 from densehash.cli.arguments import AsJson, IndexPath
-from densehash.cli.text import facts, say
+from densehash.cli.text import either, facts, say
+from densehash.export import TARGETS
 
 __all__: list[str] = []
+
+_CODES_ALONE = [name for name, target in TARGETS.items() if not target.takes_vectors]
 
 
 @app.command(
@@ -28,14 +31,11 @@ __all__: list[str] = []
 )
 def _export(
     index: IndexPath,
-    to: Annotated[
-        str,
-        typer.Option(help="faiss, usearch, parquet, lance, duckdb, sqlite-vec or pgvector."),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file, or for lance the folder.")],
+    to: Annotated[str, typer.Option(help=f"{either(TARGETS)}.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file or folder to write.")],
     vectors: Annotated[
         bool,
-        typer.Option("--vectors", help="Export vectors, too; faiss and usearch get codes alone."),
+        typer.Option("--vectors", help=f"Export vectors, too; not to {either(_CODES_ALONE)}."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: AsJson = False,
@@ -46,7 +46,7 @@ def _export(
     it wrote, and a query for the other system. docs/export.md has an example of each.
     """
     from densehash.cli.opening import open_index
-    from densehash.export import TARGETS, export
+    from densehash.export import export
 
     done = export(open_index(index), to, out, vectors=vectors, force=force)
     if as_json:

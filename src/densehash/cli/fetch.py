@@ -1,4 +1,4 @@
-"""``densehash fetch``: bring one of the paper's data sets onto this machine."""
+"""``densehash fetch``: downloads one of the paper's data sets."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -63,7 +63,7 @@ def _listed(entry: catalog.Published, to: Path | None) -> dict[str, Any]:
 
     try:
         there = catalog.find(entry.name, to=to)
-    except FileError:  # several files where one was expected: fetching says more
+    except FileError:  # several files instead of one: fetching has a better error
         there = None
     return {
         "name": entry.name,

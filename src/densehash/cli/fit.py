@@ -1,4 +1,4 @@
-"""``densehash fit``: a hasher that learns from a file of vectors."""
+"""``densehash fit``: makes a hasher that learns from a file of vectors."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Neighbours of many queries: searched for in blocks, and shown in four forms."""
+"""Neighbours of many queries: searches in blocks, and shows results in four forms."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 Shown: TypeAlias = "list[dict[str, Any]] | None"
-"""Columns of the payload of what was found, one row after the other."""
+"""Columns of the payload of the rows that were found, one dict for each row."""
 
-_BLOCK = 2**14  # queries at a time, so that a bar can move
+_BLOCK = 2**14  # queries at a time, so that the progress bar moves
 _LINES = 2**12  # printed at a time
 
 _COLUMNS = ("query", "rank", "id", "distance")
@@ -51,14 +51,14 @@ _COLUMNS = ("query", "rank", "id", "distance")
 def search_shards(
     index: ShardedIndex, missing: set[str], block: NDArray[Any], **asked: Any
 ) -> Hits | Ranges:
-    """Search all shards that can be read; names of the others go to ``missing``."""
+    """Search all shards that can be read; add the names of the others to ``missing``."""
     *found, left_out = index.search(block, **asked)
     missing.update(left_out)
     return Hits(*found) if len(found) == 2 else Ranges(*found)
 
 
 def search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | Ranges:
-    """Search for all queries, some at a time, with a bar."""
+    """Search for all queries, in blocks, with a progress bar."""
     parts = []
     with bar(f"searching for {len(Q):,} queries", len(Q), shown=True) as advance:
         for start in range(0, len(Q), _BLOCK):
@@ -78,11 +78,11 @@ def search_blocks(search: Callable[..., Any], Q: Vectors, path: Path) -> Hits | 
     )
 
 
-# --- what lies beside it ------------------------------------------------------------------
+# --- the payload --------------------------------------------------------------------------
 
 
 def shown_columns(index: Index | ShardedIndex, said: str | None) -> list[str] | None:
-    """Columns of the payload that are to be shown; those that are not there are refused."""
+    """Columns of the payload to show; refuses names that the payload does not have."""
     if said is None:
         return None
     there: dict[str, str] | None = index.info()["payload"]
@@ -98,7 +98,7 @@ def shown_columns(index: Index | ShardedIndex, said: str | None) -> list[str] | 
 def payload_shown(
     index: Index | ShardedIndex, found: Hits | Ranges, columns: list[str] | None
 ) -> Shown:
-    """The payload of what was found, as JSON has it."""
+    """The payload of the rows that were found, for JSON."""
     if columns is None:
         return None
     ids = found.ids.reshape(-1)
@@ -107,7 +107,7 @@ def payload_shown(
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a payload as JSON has it: times in ISO 8601, bytes in base64."""
+    """A value of a payload for JSON: times in ISO 8601, bytes in base64."""
     if isinstance(value, (dt.date, dt.datetime)):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -125,9 +125,9 @@ def _as_cell(value: Any) -> Any:
 
 
 def _numbers(distances: NDArray[Any]) -> NDArray[Any]:
-    """Distances as Python's numbers, in an array of objects; None where they are infinite.
+    """Distances as Python numbers in an array of objects; infinite ones become None.
 
-    float32 has few digits: 0.1 and not 0.10000000149.
+    A float32 gets only its own digits: 0.1, not 0.10000000149.
     """
     if distances.dtype.kind != "f":
         return distances.astype(object)
@@ -142,7 +142,7 @@ def _missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def as_lists(found: Hits | Ranges, shown: Shown = None) -> dict[str, Any]:
-    """Ids, distances and what is shown of the payload, as JSON has them."""
+    """Ids, distances and the shown payload, for JSON."""
     ids, distances = found.ids.astype(object), _numbers(found.distances)
     missing = _missing(found.ids)
     ids[missing] = distances[missing] = None
@@ -175,7 +175,7 @@ def _header(shown: Shown) -> tuple[str, ...]:
 
 
 def print_table(found: Hits | Ranges, shown: Shown = None) -> None:
-    """Print lines for people."""
+    """Print a table for people."""
     rows = [[str(cell) for cell in row] for row in _rows(found, shown)]
     header = _header(shown)
     left = [2] * (found.ids.dtype == object) + [*range(len(_COLUMNS), len(header))]
@@ -185,18 +185,18 @@ def print_table(found: Hits | Ranges, shown: Shown = None) -> None:
 
 
 def print_csv(found: Hits | Ranges, shown: Shown = None) -> None:
-    """Print lines for programs."""
+    """Print CSV lines for programs."""
     rows = chain([_header(shown)], _rows(found, shown))
     while some := list(islice(rows, _LINES)):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(some)
-        typer.echo(text.getvalue().encode(), nl=False)  # in UTF-8, whatever the terminal is
+        typer.echo(text.getvalue().encode(), nl=False)  # UTF-8, whatever the terminal uses
 
 
 def write_arrays(out: Path, found: Hits | Ranges) -> None:
     """Write an ``.npz`` of ids and distances."""
     arrays = found._asdict()
-    if found.ids.dtype == object:  # numpy would pickle them
+    if found.ids.dtype == object:  # numpy would pickle strings in an array of objects
         ids = found.ids.copy()
         ids[_missing(ids)] = ""
         arrays["ids"] = ids.astype(np.str_)

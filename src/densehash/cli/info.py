@@ -1,4 +1,4 @@
-"""``densehash info``: what an index holds; or what is installed, and what this machine can do."""
+"""``densehash info``: describes an index, or the installation and this machine."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -70,7 +70,7 @@ def describe(opened: Index | ShardedIndex | Hasher) -> dict[str, Any]:
     """Counts and sizes of what was saved, as plain values."""
     from densehash.index import Index
 
-    if not hasattr(opened, "info"):  # its class would bring scikit-learn
+    if not hasattr(opened, "info"):  # a hasher; importing its class would load scikit-learn
         return _describe_hasher(cast("Hasher", opened))
     opened = cast("Index | ShardedIndex", opened)
     about = opened.info()
@@ -88,12 +88,12 @@ def _describe_hasher(hasher: Hasher) -> dict[str, Any]:
         "bits": hasher.n_bits_,
         "features": hasher.n_features_in_,
         "parameters": {name: repr(value) for name, value in hasher.get_params().items()},
-        "format_version": VERSIONS[HASHER][-1],  # no other one is opened
+        "format_version": VERSIONS[HASHER][-1],  # there is only one version
     }
 
 
 def in_words(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """What :func:`describe` found, for people."""
+    """What :func:`describe` returned, in words."""
     every: dict[str, Callable[[], str]] = {
         "rows": lambda: f"{about['rows']:,}",
         "removed": lambda: f"{about['removed']:,}",

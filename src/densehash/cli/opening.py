@@ -1,4 +1,4 @@
-"""What commands open: an index, an index in shards, or a hasher."""
+"""Opens what commands work on: an index, an index in shards, or a hasher."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["open_any", "open_index"]
 
 
 def open_any(path: Path) -> Index | ShardedIndex | Hasher:
-    """What a folder holds."""
+    """Open what a folder holds."""
     if Store.open(path, form=tuple(FORMS)).form != HASHER:
         return open_index(path)
-    from densehash.hashers import load_hasher  # noqa: PLC0415  brings scikit-learn
+    from densehash.hashers import load_hasher  # noqa: PLC0415  loads scikit-learn
 
     return load_hasher(path)
 
 
 def open_index(path: Path) -> Index | ShardedIndex:
-    """An index, in shards or not."""
+    """Open an index, in shards or not."""
     if Store.open(path, form=(INDEX, SHARDS)).form == SHARDS:
         return distributed.ShardedIndex.open(path)
     return Index.open(path)

@@ -1,4 +1,4 @@
-"""What ``paper`` and ``compare`` share: lists in arguments, tables in the terminal, files."""
+"""Shared by ``paper`` and ``compare``: lists in arguments, tables in the terminal, files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from densehash.report import Page, Table, write_figures, write_report
 
 __all__ = ["make_folder", "open_records", "parse_bits", "parse_methods", "show", "write_page"]
 
-_SHORT = 20  # letters of text that are never wrapped
+_SHORT = 20  # text up to this many characters is never wrapped
 _WIDE = 160
 
 
 def parse_bits(text: str) -> tuple[int, ...]:
-    """Code lengths of ``"32,64"``."""
+    """Code lengths from a text such as ``"32,64"``."""
     lengths = []
     for part in text.split(","):
         if not part.strip().isdecimal() or not 1 <= int(part) <= MAX_BITS:
@@ -40,12 +40,12 @@ def parse_bits(text: str) -> tuple[int, ...]:
 
 
 def parse_methods(text: str | None) -> tuple[str, ...]:
-    """Methods of ``"dsh,itq"``; all hashers of None."""
+    """Methods from a text such as ``"dsh,itq"``; None: all hashers."""
     return METHODS if text is None else check_methods(text.split(","))
 
 
 def make_folder(path: Path) -> Path:
-    """A folder that exists and can be written to, before any work is done."""
+    """Make a folder, and check that it can be written to, before any work is done."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".densehash-probe"
@@ -57,7 +57,7 @@ def make_folder(path: Path) -> Path:
 
 
 def open_records(folder: Path) -> Records:
-    """The records of a folder; says on stderr where lines were passed over."""
+    """The records of a folder; a message on stderr says if lines were skipped."""
     path = folder / "records.jsonl"
     records = Records(path)
     if records.passed_over:
@@ -66,7 +66,7 @@ def open_records(folder: Path) -> Records:
 
 
 def write_page(page: Page, folder: Path) -> Path | None:
-    """The report and its figures as files; None, and a word on stderr, where the extra is missing.
+    """Write the report and its figures; if the extra is missing, say so on stderr and return None.
 
     The numbers behind the figures are always written, as ``report.json``.
     """
@@ -83,7 +83,7 @@ def write_page(page: Page, folder: Path) -> Path | None:
 
 
 def show(table: Table) -> None:
-    """Print a table of the report; a pipe gets it as wide as it needs to be."""
+    """Print a table of the report; in a pipe, it is as wide as necessary."""
     console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
     shown = TerminalTable(
         title=escape(table.title),

@@ -1,4 +1,4 @@
-"""``densehash paper``: every figure and table of the paper, on any vectors."""
+"""``densehash paper``: makes every figure and table of the paper, on any vectors."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -18,7 +18,7 @@ from densehash.cli.app import app, examples
 
 __all__: list[str] = []
 
-# As in densehash.paper.studies (tested), which loads when the command runs.
+# The same as in densehash.paper.studies (tested), which is imported only when the command runs.
 BITS = "8,12,16,24,32,48,64,96,128"
 PARTS = "2, 3, times, p, alpha, r, cost, beyond, peers"
 QUICK_ROWS = 10_000

@@ -1,4 +1,4 @@
-"""Where commands write: what cannot be written there is refused before any work is done."""
+"""Checks where commands write, before any work is done."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["check_file_place", "check_folder_place"]
 
 
 def check_file_place(out: Path) -> None:
-    """Refuse a place at which there can be no file."""
+    """Refuse a path at which no file can be written."""
     _check_parent(out)
     if out.is_dir():
         raise FileError(f"{out} is a directory, expected a file or nothing")
 
 
 def check_folder_place(out: Path, form: str, *, force: bool) -> None:
-    """Refuse a place at which a folder could not be saved.
+    """Refuse a path at which a folder cannot be saved.
 
     Parameters
     ----------
     out : the folder
-    form : what it shall be, one of ``manifest.FORMS``
-    force : whether one that is there is replaced
+    form : what the folder will hold, one of ``manifest.FORMS``
+    force : whether to replace an existing folder
     """
     _check_parent(out)
     with writing(out):
@@ -38,7 +38,7 @@ def check_folder_place(out: Path, form: str, *, force: bool) -> None:
             raise FileError(f"{out} is no folder, expected {FORMS[form]} or nothing")
         check_ours(out, form)
     if find_manifest(out) is not None:
-        Store.open(out, form=form)  # one that is damaged, or something else, is not replaced
+        Store.open(out, form=form)  # refuses to replace a damaged folder or anything else
         if not force:
             raise FileError(f"{out} is {FORMS[form]} already: --force replaces it")
 

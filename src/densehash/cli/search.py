@@ -1,4 +1,4 @@
-"""``densehash search``: the neighbours of a file of queries."""
+"""``densehash search``: finds the neighbours of a file of queries."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -136,7 +136,7 @@ def _search(
         "rerank": None if rerank == "none" else rerank,
         "metric": metric,
         "filter": _filter(chosen, where, opened),
-        # Hamming distances are compared with a whole number.
+        # With Hamming distances, the radius must be an integer.
         "radius": int(radius) if radius is not None and radius.is_integer() else radius,
         "exclude_self": exclude_self,
         "recall": recall,
@@ -182,7 +182,7 @@ def _filter(chosen: Path | None, where: str | None, opened: Index | ShardedIndex
 
 
 def _check_out(out: Path, show: str | None) -> None:
-    """Refuse, before any work is done, what could not be written."""
+    """Refuse what could not be written, before any work is done."""
     from densehash.cli.places import check_file_place
 
     if show is not None:

@@ -1,23 +1,23 @@
-"""Plain text of commands about an index: lines that a person and ``awk`` can read."""
+"""Plain text for commands about an index: lines that both people and ``awk`` can read."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
-__all__ = ["aligned", "facts", "printable", "say"]
+__all__ = ["aligned", "either", "facts", "printable", "say"]
 
 
 def say(text: str) -> None:
-    """Print lines; signs that the terminal does not know are escaped."""
+    """Print lines; characters that the terminal cannot encode are escaped."""
     encoding = sys.stdout.encoding or "utf-8"
     typer.echo(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def printable(text: str) -> str:
-    """A text that cannot move the cursor: signs that are not printed are escaped."""
+    """A text with escapes for unprintable characters, so that it cannot move the cursor."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,8 +26,14 @@ def printable(text: str) -> str:
     )
 
 
+def either(words: Iterable[str]) -> str:
+    """Words of which one is chosen, as help lists them: a, b or c."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and what there is to say of each."""
+    """Print names and values."""
     width = max(len(name) for name, _ in pairs)
     say("\n".join(f"{name:<{width}}  {printable(value)}" for name, value in pairs))
 
@@ -41,7 +47,7 @@ def aligned(
     ----------
     header : names of the columns
     rows : their cells
-    left : numbers of the columns that begin at the left; others, of numbers, end at the right
+    left : positions of the columns that are aligned to the left; all others are to the right
     """
     lines = [header, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

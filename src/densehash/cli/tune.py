@@ -1,4 +1,4 @@
-"""``densehash tune``: how far a search must look for a recall."""
+"""``densehash tune``: measures how far a search must look for a recall."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -52,7 +52,7 @@ def _tune(
 
     opened = Index.open(index)
     Q = open_vectors(queries, key=key)
-    asked: Any = {"metric": metric, "n_threads": threads}  # words are checked by the index
+    asked: Any = {"metric": metric, "n_threads": threads}  # the index checks the metric
     found = opened.tune(Q, recall=recall, k=k, verbose=1, **asked)
     if as_json:
         measured = [setting._asdict() for setting in found.measured]
@@ -65,7 +65,7 @@ def _tune(
         for n, name in ((found.candidates, "candidates"), (found.probes, "probes"))
         if n is not None
     ]
-    if opened.sketch == "signs":
+    if opened.recall is not None:
         say(f"searches now find {found.recall:.3f} of the nearest rows")
     else:
         say(f"searches now take {' and '.join(told) or 'all rows'}: a recall of {found.recall:.3f}")

@@ -1,4 +1,4 @@
-"""``densehash verify``: whether every byte of an index, or a hasher, is what it was."""
+"""``densehash verify``: checks whether any byte of an index or a hasher has changed."""
 
 # What a command needs is imported when it runs: `densehash --help` needs none of it.
 # ruff: noqa: PLC0415
@@ -29,7 +29,7 @@ def _verify(
     from densehash.store.manifest import MANIFEST, decode, entries_of
 
     verify(index, verbose=True)
-    opened = open_any(index)  # files that are whole must fit together, too
+    opened = open_any(index)  # files that are correct must also fit together
     if isinstance(opened, (Index, Hasher)):
         manifest = decode((index / MANIFEST).read_bytes(), index / MANIFEST)
         n_files = 1 + sum(1 for _ in entries_of(manifest.content))

@@ -1,4 +1,4 @@
-"""Some files of an archive, all of them or none."""
+"""Unpacks some files of an archive, all of them or none."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["unpack"]
 
 _CHUNK = 1 << 20
 
-# An archive of a data set has a few files, so that all its headers together are small: those of
-# the files, and what may come with each, long names and maps of holes, which is read as a whole.
+# An archive of a data set has few files, so all its headers together are small: those of the files,
+# and the long names and maps of holes that may come with each, which are read as a whole.
 _MOST_HEADERS = 1 << 20
 
 
@@ -30,15 +30,15 @@ def unpack(
 ) -> None:
     """Unpack some files of a ``.tar.gz``.
 
-    Nothing else in the archive is written, whatever its name and kind. Files that are there are
-    replaced. One process at a time may unpack an archive.
+    Nothing else in the archive is written, whatever its name and kind. Existing files are replaced.
+    Only one process at a time may unpack an archive.
 
     Parameters
     ----------
     archive : the file
-    folder : where to put them, under the names that they have in the archive
-    sizes : their names, and how many bytes each must have; they appear in this order
-    verbose : whether long work shows a bar
+    folder : where to put the files, with their names in the archive
+    sizes : names of the files, and how many bytes each must have; they appear in this order
+    verbose : whether to show a progress bar for long work
 
     Examples
     --------
@@ -53,7 +53,7 @@ def unpack(
         file = archive.open("rb")
     except OSError as error:
         raise FileError(f"{archive} cannot be read: {error.strerror}") from None
-    # One name, so that what a killed process has left is found and removed.
+    # Always the same name, so that the remains of a killed process are found and removed.
     aside = folder / f".{archive.name}.unpacking"
     with file, writing(aside, total):
         shutil.rmtree(aside, ignore_errors=True)
@@ -75,14 +75,14 @@ def unpack(
 
 
 class _Stream(gzip.GzipFile):
-    """What an archive unpacks to, of which headers may take only so much."""
+    """The unpacked stream of an archive, with a limit for the bytes of headers."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(fileobj=file, mode="rb")
         self._left: int | None = _MOST_HEADERS
 
     def read(self, size: int | None = -1) -> bytes:
-        """Some bytes more; an error where they are too many for headers."""
+        """The next bytes; an error if they are too many for headers."""
         block = super().read(size)
         if self._left is not None:
             self._left -= len(block)
@@ -95,7 +95,7 @@ class _Stream(gzip.GzipFile):
 
     @contextmanager
     def without_limit(self) -> Iterator[None]:
-        """While the content of a file is read, not a header."""
+        """No limit during a ``with`` block, to read the content of a file instead of a header."""
         left, self._left = self._left, None
         yield
         self._left = left
@@ -124,14 +124,14 @@ def _unpack_aside(
                     os.fsync(out.fileno())
                 if not missing:
                     return
-            elif plain:  # passed over here, for tarfile would do it in search of the next header
+            elif plain:  # skipped here: tarfile would count it as headers
                 for _ in _content(tar, member, stream):
                     pass
     raise FileError(f"{file.name} has no {' and no '.join(missing)}")
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, stream: _Stream) -> Iterator[bytes]:
-    source = tar.extractfile(member)  # raises at the end of an archive that was cut
+    source = tar.extractfile(member)  # raises if the archive ends too early
     with stream.without_limit():
         while source is not None and (block := source.read(_CHUNK)):
             yield block

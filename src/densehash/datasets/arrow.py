@@ -1,8 +1,8 @@
 """Arrow's own files (IPC, Feather version 2), through pyarrow.
 
-A file that is not compressed is mapped. Of a compressed one, a record batch is unpacked at a time,
-each once when it is opened, to count the rows; if it is a stream, which knows no way back, all
-stays unpacked in memory.
+A file that is not compressed is mapped. A compressed file is unpacked one record batch at a time,
+and all batches once when it is opened, to count the rows. A compressed stream can only be read
+from the start, so it stays unpacked in memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from densehash.datasets.tables import place_of
 
 __all__ = ["ArrowRows", "arrow_blocks", "arrow_names", "open_arrow", "open_arrow_file"]
 
-_STREAM = b"\xff\xff\xff\xff"  # how a stream begins, and, with four zeros, how it ends
+_STREAM = b"\xff\xff\xff\xff"  # a stream begins with this, and ends with this and four zeros
 
 
 class ArrowRows(PieceRows):
-    """Rows of a column of an Arrow file or stream, which stays mapped.
+    """Rows of a column of a mapped Arrow file or stream.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ArrowRows(PieceRows):
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of the numbers in the lists
+    dtype : type of the numbers in the lists
     """
 
     def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
@@ -68,7 +68,7 @@ class ArrowRows(PieceRows):
 
 
 def open_arrow(path: Path, key: str | None = None, ids: str | None = None) -> ArrowRows:
-    """Open a column, or several of numbers; rows are read when they are asked for.
+    """Open a column of vectors, or several columns of numbers; rows are read when they are used.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def arrow_names(path: Path) -> list[str]:
 
 
 def arrow_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Columns by their names, a record batch at a time.
+    """Columns by name, one record batch at a time.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def arrow_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def open_arrow_file(path: Path) -> Any:
-    """What pyarrow makes of an Arrow file or stream, if it is whole; it stays mapped."""
+    """An Arrow file or stream, opened by pyarrow and mapped; an error if it is incomplete."""
     streamed = _is_stream(path)
     pa = import_extra("pyarrow", "parquet")
     with reading_by_pyarrow(path):
@@ -131,7 +131,7 @@ def open_arrow_file(path: Path) -> Any:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether an Arrow file is a stream; an error if it is not whole."""
+    """Whether an Arrow file is a stream; an error if it is incomplete."""
     with Reader(path) as file:
         streamed = file.read(0, 4, "a signature") == _STREAM
         if streamed:
@@ -142,7 +142,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _check_end(file: Reader) -> None:
-    """Refuse a stream without its last mark: cut between two batches, it would look whole."""
+    """Refuse a stream without its end mark: nothing else shows that it is cut between batches."""
     at = max(0, file.size - 8)
     end, mark = file.read(at, file.size - at, "a mark"), _STREAM + bytes(4)
     if end != mark:

@@ -1,4 +1,4 @@
-"""Columns beside the vectors of a file, as a table of Arrow."""
+"""The columns of a file beside its vectors, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def read_table(
     Parameters
     ----------
     path : the file, or the folder
-    names : of the columns; None takes all but that of the vectors
-    key : name of the column of vectors; None is the only one that can be vectors
-    ids : name of the column of ids, which is no part of vectors
+    names : names of the columns; default all except that of the vectors
+    key : name of the column of vectors; default the only one that can be vectors
+    ids : name of the column of ids, which does not belong to the vectors
     texts : as in :func:`~densehash.datasets.typed.text_table`
 
     Returns
@@ -77,5 +77,5 @@ def read_table(
                 listed = ", ".join(map(repr, schema.names))
                 raise InputError(f"{path} has no single column {name!r}; it has {listed}")
         table = read(columns=list(names))
-        table.validate(full=True)  # it is read by whoever gets it
+        table.validate(full=True)  # others will read it without checks
         return table

@@ -1,4 +1,4 @@
-"""The formats fbin, u8bin, i8bin and ibin, of the sets of a billion vectors.
+"""The formats fbin, u8bin, i8bin and ibin, which sets of a billion vectors use.
 
 A file is a header of two uint32, n and d, then n rows of d numbers: float32, uint8, int8 or
 int32; all little-endian.
@@ -36,7 +36,7 @@ def open_bins(path: Path) -> NDArray[Any]:
 
     Parameters
     ----------
-    path : with a suffix of ``TYPES``
+    path : a file with one of the suffixes ``TYPES``
 
     Returns
     -------
@@ -52,11 +52,11 @@ def open_bins(path: Path) -> NDArray[Any]:
 
 
 def write_bins(path: Path, X: Vectors) -> None:
-    """Write rows, a block at a time.
+    """Write rows, one block at a time.
 
     Parameters
     ----------
-    path : with a suffix of ``TYPES``
+    path : a file with one of the suffixes ``TYPES``
     X : real array (n, d) or a Source, of a type that the file's type holds without loss
     """
     suffix = path.suffix.lower()

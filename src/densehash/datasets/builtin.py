@@ -1,4 +1,4 @@
-"""Real vectors that need no download: what is made from the pictures inside scikit-learn."""
+"""Real vectors that need no download: made from the pictures inside scikit-learn."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def digits() -> NDArray[np.uint8]:
 def patches() -> NDArray[np.uint8]:
     """Some 110,000 patches of 12 x 12 pixels, cut from two photographs.
 
-    The photographs are scikit-learn's, a pagoda and a flower, in grey, at full, half and quarter
-    size. A window is cut at every second pixel of every second line. Its mean brightness is taken
-    away: what stays is what it shows, and not how much light there was. Windows that show nothing
-    (a standard deviation below 2 grey levels: sky, blur) are left out. ``docs/datasets.md``
+    The photographs are those of scikit-learn, a pagoda and a flower, in grey, at full, half and
+    quarter size. A window is cut at every second pixel of every second line. Its mean brightness is
+    subtracted, so that rows do not depend on how much light there was. Windows that show nothing (a
+    standard deviation below 2 grey levels, as in sky or blur) are left out. ``docs/datasets.md``
     compares the rows with image descriptors.
 
     Returns
     -------
     uint8 array of shape (n, 144), n about 110,000: half the difference of a pixel and the
-    window's mean, plus 128; in an order that was shuffled once, so that the first rows are a
+    window's mean, plus 128. The rows are shuffled with a fixed seed, so that the first rows are a
     fair sample of all
 
     Examples
@@ -73,7 +73,7 @@ def patches() -> NDArray[np.uint8]:
     return together[np.random.RandomState(0).permutation(len(together))]
 
 
-# All is computed with integers, so that a set is the same on every machine.
+# All of it uses only integers, so that a set is the same on every machine.
 
 
 def _grey(photograph: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -84,7 +84,7 @@ def _grey(photograph: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _half(picture: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Half as high and half as wide: means of 2 x 2 pixels, rounded; an odd last line is left."""
+    """Half as high and half as wide: rounded means of 2 x 2 pixels, without an odd last line."""
     height, width = picture.shape[0] // 2, picture.shape[1] // 2
     squares = picture[: 2 * height, : 2 * width].reshape(height, 2, width, 2)
     means: NDArray[np.int32] = (squares.sum(axis=(1, 3), dtype=np.int32) + 2) // 4
@@ -92,7 +92,7 @@ def _half(picture: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _windows(picture: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """What the windows of a picture show, uint8 (m, 144), without those that show nothing."""
+    """The windows of a picture, uint8 (m, 144), without those that show nothing."""
     size = _SIDE * _SIDE
     windows = sliding_window_view(picture, (_SIDE, _SIDE))[::_STEP, ::_STEP].reshape(-1, size)
     sums = windows.sum(axis=1, dtype=np.int32)
@@ -102,6 +102,6 @@ def _windows(picture: NDArray[np.int32]) -> NDArray[np.uint8]:
         (_LEAST_CONTRAST * size) ** 2
     )
     differences = size * windows[shown] - sums[shown, np.newaxis]
-    # Half of a difference lies between -127.5 and 127.5, and never at an end: nothing is clipped.
+    # Half of a difference is strictly between -127.5 and 127.5, so nothing is clipped.
     halves: NDArray[np.int32] = (differences + size) // (2 * size) + 128
     return halves.astype(np.uint8)

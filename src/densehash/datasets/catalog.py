@@ -1,7 +1,7 @@
-"""Data sets by name: what ships inside scikit-learn, the paper's three, and any file.
+"""Data sets by name: those inside scikit-learn, the paper's three, and any file.
 
-What is known of the published sets is data here: addresses, sizes, checksums, and where each file
-lies once it is unpacked. ``docs/datasets.md`` says where these facts come from.
+The facts about published sets are here as data: addresses, sizes, checksums, and the path of each
+file after unpacking. ``docs/datasets.md`` says where these facts come from.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DataSet:
 
     Attributes
     ----------
-    name : of the set, or of its file without the ending
+    name : name of the set, or of its file without the suffix
     base : real array (n, d), often a memory map, or a Source
     queries : real array (q, d), or None if the set has none of its own
     description : one sentence on where it comes from
@@ -57,18 +57,19 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Published:
-    """A set that somebody publishes: all that is known of it.
+    """The known facts about a set that somebody publishes.
 
     Attributes
     ----------
-    name, description : as of a DataSet
-    page : where people read about it
-    base, queries : where its files lie in a data folder; ``*`` stands for a name that is not
-        known, and ``queries`` is None where it has none of its own
-    n_rows, n_features : shape of the base; the number of rows is None where it is not known
-    n_queries : rows of the queries
-    urls : addresses of one and the same archive, to be tried in turn; none where none is known
-    size, checksum : of the archive, as for :func:`densehash.datasets.download.fetch`
+    name, description : as in a DataSet
+    page : the web page about it
+    base, queries : paths of its files in a data folder; ``*`` stands for an unknown name, and
+        ``queries`` is None if the set has no queries
+    n_rows, n_features : shape of the base; the number of rows is None if it is unknown
+    n_queries : how many queries it has
+    urls : addresses of the same archive, to try in turn; empty if none is known
+    size, checksum : size and checksum of the archive, as in
+        :func:`densehash.datasets.download.fetch`
     """
 
     name: str
@@ -90,9 +91,9 @@ class Published:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file, all fvecs: a row is its dimension and its numbers, of 4 bytes each.
+        """Bytes of each file. All are fvecs: a row is its dimension and its numbers, 4 bytes each.
 
-        The base comes last, so that a set with a base is whole.
+        The base comes last, so that a set that has its base is complete.
         """
         row = 4 + 4 * self.n_features
         sizes = {self.queries: row * self.n_queries} if self.queries else {}
@@ -101,14 +102,14 @@ class Published:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where a published set lies.
+    """Where a published set is.
 
     Attributes
     ----------
-    name : of the set
-    folder : that its files are in
-    base, queries : its files; ``queries`` is None where it has none of its own
-    downloaded : False where it was there already
+    name : name of the set
+    folder : the folder of its files
+    base, queries : its files; ``queries`` is None if the set has no queries
+    downloaded : False if it was there already
     """
 
     name: str
@@ -222,7 +223,7 @@ set: digits, patches, sift1m, gist1m, flickr1m
         description = PUBLISHED[name].description
     else:
         path = Path(name_or_path)
-        if not name or not (path.is_file() or path.is_dir()):  # "" would be this folder
+        if not name or not (path.is_file() or path.is_dir()):  # the path of "" would be this folder
             raise InputError(
                 f"{str(name_or_path)!r} is neither an existing file nor the name of a data set: "
                 f"{', '.join(NAMES)}"
@@ -238,10 +239,10 @@ set: digits, patches, sift1m, gist1m, flickr1m
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Where published sets are looked for, in this order; the first is where they are fetched to.
+    """The folders in which to look for published sets, in order; sets are fetched to the first.
 
-    These are the folder that the environment variable DENSEHASH_DATA names, where it does, and
-    ``densehash`` in the user's folder for caches.
+    These are the folder in the environment variable DENSEHASH_DATA, if it is set, and ``densehash``
+    in the user's cache folder.
 
     Examples
     --------
@@ -250,7 +251,7 @@ def data_folders() -> tuple[Path, ...]:
     """
     named = os.environ.get("DENSEHASH_DATA")
     caches = os.environ.get("XDG_CACHE_HOME", "")
-    if not Path(caches).is_absolute():  # the standard has relative ones ignored
+    if not Path(caches).is_absolute():  # the standard says to ignore relative paths
         if sys.platform == "win32":
             caches = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
         elif sys.platform == "darwin":
@@ -262,12 +263,12 @@ def data_folders() -> tuple[Path, ...]:
 
 
 def find(name: str, *, to: str | Path | None = None) -> Fetched | None:
-    """Where a published set lies, or None.
+    """Where a published set is; None if it is not in these folders.
 
     Parameters
     ----------
-    name : one of PUBLISHED, in any case of letters
-    to : the only folder to look in; None stands for :func:`data_folders`
+    name : one of PUBLISHED, in upper or lower case
+    to : the only folder to search; default: all of :func:`data_folders`
 
     Examples
     --------
@@ -302,7 +303,7 @@ def fetch(name: str, *, to: str | Path | None = None, verbose: bool = False) -> 
         ...
     densehash.errors.InputError: digits comes with scikit-learn: there is nothing to fetch
     """
-    from densehash.datasets.archive import unpack  # noqa: PLC0415  few fetch anything
+    from densehash.datasets.archive import unpack  # noqa: PLC0415  seldom needed
 
     entry = _published(name)
     if (there := find(entry.name, to=to)) is not None:
@@ -394,7 +395,7 @@ def _by_hand(entry: Published) -> str:
 def _open_checked(
     entry: Published, there: Fetched, key: str | None = None
 ) -> tuple[Vectors, Vectors | None]:
-    """Open the files of a set, and refuse those of other shapes."""
+    """Open the files of a set, and refuse them if their shapes are not those of the set."""
     base = open_vectors(there.base, key=key)
     _check_shape(there.base, base, entry.n_rows, entry.n_features)
     if there.queries is None:
@@ -414,7 +415,7 @@ def _check_shape(path: Path, found: Vectors, n_rows: int | None, n_features: int
 
 
 def _file(folder: Path, pattern: str) -> Path | None:
-    """The file of a name, or the one file that a pattern stands for."""
+    """The file of this name, or the only file that matches a pattern."""
     if "*" not in pattern:
         return folder / pattern if (folder / pattern).is_file() else None
     found = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
@@ -427,7 +428,7 @@ def _file(folder: Path, pattern: str) -> Path | None:
 
 
 def _queries_inside(path: Path, key: str | None) -> Vectors | None:
-    """The queries in a file of ann-benchmarks: its datasets are ``train`` and ``test``."""
+    """The queries in a file of ann-benchmarks, which has the datasets ``train`` and ``test``."""
     if path.suffix.lower() not in (".hdf5", ".h5") or key not in (None, "train"):
         return None
     try:

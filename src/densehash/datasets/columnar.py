@@ -1,4 +1,4 @@
-"""Vectors and codes, written to Parquet and Arrow files by pyarrow."""
+"""Writes vectors and codes to Parquet and Arrow files, with pyarrow."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CODES_AT_ONCE = 1 << 16
 
 
 def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
-    """Write rows, a block and a row group at a time, as the only column of a file.
+    """Write rows as the only column of a file, one block and one row group at a time.
 
     Parameters
     ----------
     path : the file
     X : real array (n, d) or a Source; its type is kept
-    key : name of the column; None is ``vectors``
+    key : name of the column; default ``vectors``
 
     Examples
     --------
@@ -41,7 +41,7 @@ def write_parquet(path: Path, X: Vectors, key: str | None = None) -> None:
 
 
 def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
-    """Write rows, a block and a record batch at a time, as the only column of a file.
+    """Write rows as the only column of a file, one block and one record batch at a time.
 
     The file is not compressed, so that it can be mapped.
 
@@ -49,7 +49,7 @@ def write_arrow(path: Path, X: Vectors, key: str | None = None) -> None:
     ----------
     path : the file
     X : real array (n, d) or a Source; its type is kept
-    key : name of the column; None is ``vectors``
+    key : name of the column; default ``vectors``
 
     Examples
     --------
@@ -67,14 +67,14 @@ def write_codes(
     columns: Iterator[Mapping[str, Any]] | None = None,
     key: str = "codes",
 ) -> None:
-    """Write codes as binary of a fixed size, with other columns before them, to Parquet or Arrow.
+    """Write codes as fixed-size binary to Parquet or Arrow, after other columns.
 
     Parameters
     ----------
     path : the file
     codes : uint8 (n, width), read once, from the first to the last
-    columns : blocks of rows of other columns, by name: pyarrow.Array, numpy arrays or lists, of n
-        rows in all
+    columns : the other columns in blocks of rows, by name: pyarrow.Array, numpy arrays or lists,
+        with n rows in total
     key : name of the column of codes
     """
     pa = import_extra("pyarrow", "parquet")
@@ -102,7 +102,7 @@ def write_codes(
 
 
 def _as_arrays(pa: Any, path: Path, block: Mapping[str, Any], schema: Any) -> dict[str, Any]:
-    """Columns of a block in the types of those before."""
+    """Columns of a block, in the types of the first block."""
     found = {}
     for name, values in block.items():
         array = values
@@ -115,7 +115,7 @@ def _as_arrays(pa: Any, path: Path, block: Mapping[str, Any], schema: Any) -> di
                 ) from None
             if pa.types.is_null(array.type):
                 array = array.cast(pa.string())
-        elif pa.types.is_dictionary(array.type):  # another one in each block, which Arrow refuses
+        elif pa.types.is_dictionary(array.type):  # they differ by block, which Arrow refuses
             array = array.dictionary_decode()
         found[name] = array
     return found
@@ -127,7 +127,7 @@ def _as_binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
 
 
 def _begin(path: Path, part: Path, schema: Any, *, use_dictionary: bool = False) -> Any:
-    """A writer of record batches, whose file lies at ``part`` until it is whole."""
+    """A writer of record batches, to the file ``part`` until it is complete."""
     if path.suffix.lower() == ".parquet":
         parquet = import_extra("pyarrow.parquet", "parquet")
         return parquet.ParquetWriter(str(part), schema, use_dictionary=use_dictionary)

@@ -1,4 +1,4 @@
-"""Connections that can begin in the middle of a file, by http, https or ftp."""
+"""Connections by http, https or ftp that can start in the middle of a file."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ __all__ = [
 
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 16
-_BUSY = {408, 425, 429, 500, 502, 503, 504}  # answers that may be better a moment later
+_BUSY = {408, 425, 429, 500, 502, 503, 504}  # statuses that may be gone a moment later
 
 
 class CutError(Exception):
-    """The connection broke, or the server is busy: worth another try."""
+    """The connection broke, or the server is busy: try again."""
 
 
 class UnreachableError(CutError):
-    """There was no connection at all."""
+    """No connection could be made."""
 
 
 class RefusedError(Exception):
-    """The server has no such file, or will not give it."""
+    """The server does not have the file, or refuses to send it."""
 
 
 class ChangedError(Exception):
-    """The server's file is not the one whose beginning has come."""
+    """The file on the server has changed since its first part was received."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Reply:
 
     Attributes
     ----------
-    read : gives the next bytes, none at the end; raises CutError
+    read : returns the next bytes, b"" at the end; raises CutError
     start : position of the first byte in the file
-    total : bytes of the whole file, or None where the server does not say
-    mark : what changes when the file does: its tag or its date; empty where there is none
+    total : bytes of the whole file; None if the server does not say
+    mark : tag or date of the file, which changes when the file does; "" if there is none
     """
 
     read: Callable[[], bytes]
@@ -65,7 +65,7 @@ class Reply:
 
 
 def check_url(url: str) -> str:
-    """Refuse what is no address of http, https or ftp.
+    """Refuse anything but an address of http, https or ftp.
 
     Examples
     --------
@@ -78,20 +78,20 @@ got 'file:///tmp/sift.tar.gz'
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https", "ftp") or not parts.hostname:
         raise InputError(f"url must begin with http://, https:// or ftp://, got {url!r}")
-    if re.search(r"[\x00-\x20\x7f]", unquote(url)):  # a line break would be a command of its own
+    if re.search(r"[\x00-\x20\x7f]", unquote(url)):  # a line break could add an FTP command
         raise InputError(f"url must have no spaces or control characters, got {url!r}")
     return url
 
 
 @contextmanager
 def connect(url: str, start: int = 0, mark: str = "") -> Iterator[Reply]:
-    """Ask for a file, from its beginning or from where an earlier connection was cut.
+    """Request a file from its start, or from where an earlier connection was cut.
 
     Parameters
     ----------
     url : address, checked
-    start : bytes that have come
-    mark : of the file they came from; the server begins anew where its file has another
+    start : how many bytes were received before
+    mark : mark of the file they came from; if the server's file has another, it starts at 0
 
     Examples
     --------
@@ -103,7 +103,7 @@ def connect(url: str, start: int = 0, mark: str = "") -> Iterator[Reply]:
     """
     host = urlsplit(url).hostname or ""
     proxied = "ftp" in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
-    by_ftp = url.startswith("ftp:") and not proxied  # proxies speak HTTP
+    by_ftp = url.startswith("ftp:") and not proxied  # a proxy is asked by HTTP
     with (_by_ftp if by_ftp else _by_http)(url, start, mark) as reply:
         yield reply
 
@@ -131,7 +131,7 @@ def _by_http(url: str, start: int, mark: str) -> Iterator[Reply]:
     with answer:
         headers = answer.headers
         tag, date = headers.get("ETag", ""), headers.get("Last-Modified", "")
-        # A weak tag says that files mean the same, not that their bytes are the same.
+        # A weak tag says that files have the same meaning, not the same bytes.
         own = tag if tag and not tag.startswith("W/") else date
         total: int | None = None
         if answer.status == HTTPStatus.PARTIAL_CONTENT:
@@ -156,7 +156,7 @@ def _by_http(url: str, start: int, mark: str) -> Iterator[Reply]:
 
 
 def _length_beyond(error: urllib.error.HTTPError, start: int) -> int:
-    """The length of a file of which nothing comes after ``start``; or what else an error means."""
+    """``start``, if the error says that the file ends there; otherwise raises what it means."""
     status = f"{error.code} {error.reason}"
     if error.code in _BUSY:
         raise CutError(status) from None
@@ -172,7 +172,7 @@ def _length_beyond(error: urllib.error.HTTPError, start: int) -> int:
 def _by_ftp(url: str, start: int, mark: str) -> Iterator[Reply]:
     parts = urlsplit(url)
     path = unquote(parts.path).lstrip("/")
-    server = ftplib.FTP(timeout=_TIMEOUT)  # noqa: S321  what comes is compared with its checksum
+    server = ftplib.FTP(timeout=_TIMEOUT)  # noqa: S321  the file is checked by its checksum
     try:
         try:
             server.connect(parts.hostname or "", parts.port or ftplib.FTP_PORT)
@@ -187,7 +187,7 @@ def _by_ftp(url: str, start: int, mark: str) -> Iterator[Reply]:
             except (ftplib.error_perm, ftplib.error_reply):
                 if not start:
                     raise
-                start = 0  # a server that cannot begin in the middle
+                start = 0  # the server cannot start in the middle
                 data = server.transfercmd(f"RETR {path}")
         except ftplib.error_temp as error:
             raise CutError(_words(error)) from None
@@ -214,7 +214,7 @@ def _ftp_size(server: ftplib.FTP, path: str) -> int | None:
     except ftplib.error_perm as error:
         if str(error).startswith("550"):  # no such file
             raise
-        return None  # a server that does not tell sizes
+        return None  # the server does not say sizes
 
 
 def _words(error: object) -> str:

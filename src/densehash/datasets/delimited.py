@@ -1,9 +1,9 @@
-"""CSV and TSV: tables of text, with names of columns in the first line.
+"""CSV and TSV: text tables with the names of columns in the first line.
 
 Vectors are a column of lists in brackets, ``"[0.5, 1.0]"``, or a column for each number. Fields may
-be in quotes, with separators and ends of lines inside; lines end in LF or CRLF. Where the first
-line has numbers it is a row, and columns are named 0, 1, ... by their places; unless the numbers
-count columns, as pandas writes them.
+be in quotes and contain separators and line ends; lines end in LF or CRLF. If the first line has
+numbers, it is a row, and columns are named 0, 1, ... by position; unless the numbers count the
+columns, as pandas writes them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["delimited_beside", "delimited_blocks", "delimited_names", "open_deli
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST_FIELD = 1 << 24
-_MANY = 8  # so many numbers in a row hardly ever count up by chance
+_MANY = 8  # this many numbers in a row hardly ever count up by chance
 
 
 class _LongFields:
-    """While some file is read, Python's csv takes fields as long as vectors are."""
+    """Lets Python's csv read fields as long as vectors, while any file is being read."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -65,11 +65,11 @@ _LONG_FIELDS = _LongFields()
 def open_delimited(
     path: Path, key: str | None = None, ids: str | None = None
 ) -> NDArray[np.float64]:
-    """Vectors of a table, read once: float64 (n, d).
+    """Read the vectors of a table, once: float64 (n, d).
 
     Parameters
     ----------
-    path : the file, whose suffix says what separates fields
+    path : the file; its suffix decides the separator
     key, ids : as in :func:`~densehash.datasets.tables.vector_places`
 
     Examples
@@ -98,7 +98,7 @@ def delimited_names(path: Path) -> list[str]:
 
 
 def delimited_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[Any]]]:
-    """Columns as they are written, some thousand rows at a time.
+    """Columns as text, a few thousand rows at a time.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def delimited_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[An
 
 
 def delimited_beside(path: Path, key: str | None = None, ids: str | None = None) -> list[str]:
-    """Names of the columns that are no part of vectors; parameters as in :func:`open_delimited`.
+    """Names of the columns beside the vectors; parameters as in :func:`open_delimited`.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def _table(path: Path) -> TextTable:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each row, and the line on which it begins; empty lines are passed over."""
+    """The fields of each row, and the line on which it begins; empty lines are skipped."""
     reader = csv.reader(lines_of(path), delimiter=_SEPARATORS[path.suffix.lower()], strict=True)
     while True:
         line = reader.line_num + 1
@@ -170,7 +170,7 @@ def _with(
 
 
 def _is_header(path: Path, fields: list[str]) -> bool:
-    """Whether a first line names columns: no field is a number or a list, or they count columns."""
+    """Whether the first line has names: no field is a number or a list, or they count columns."""
     numbers = [field for field in fields if kind_of(field) in (NUMBER, VECTOR)]
     if not numbers:
         return True

@@ -1,8 +1,8 @@
-"""Downloads that arrive whole or not at all.
+"""Downloads that are complete or do not appear at all.
 
-A file is written beside its place, as ``NAME.part``, and renamed when it is complete and right. A
-cut connection costs nothing but time: what has come is kept, and the rest is asked for, by this
-call or by the next. Two processes that want the same file take turns.
+A file is written as ``NAME.part`` in the same folder, and renamed when it is complete and correct.
+If the connection is cut, the received part is kept, and this call or the next requests the rest.
+Two processes that want the same file take turns.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from densehash.progress import bar
 __all__ = ["UnavailableError", "fetch"]
 
 _N_TRIES = 5
-_PAUSE = 1.0  # seconds before the second try; twice as long before each further one
-_REFRESH = 0.1  # seconds between two steps of a bar
+_PAUSE = 1.0  # seconds before the second try; doubled before each further one
+_REFRESH = 0.1  # seconds between two updates of the bar
 _CHUNK = 1 << 20
 _ALGORITHMS = ("md5", "sha256")
 
 
 class UnavailableError(FileError):
-    """Nothing came from an address; another one, or a person with a browser, may do better.
+    """Nothing could be downloaded from an address; another one, or a browser, may work.
 
     Attributes
     ----------
-    reason : the address and what is wrong with it
+    reason : the address, and why it failed
     """
 
     def __init__(self, reason: str, advice: str) -> None:
@@ -65,13 +65,13 @@ class _Job:
 
     @property
     def notes(self) -> Path:
-        """Where `_Notes` are kept, beside the part."""
+        """The file of `_Notes`, beside the part."""
         return self.target.with_name(f"{self.target.name}.part.json")
 
 
 @dataclass(frozen=True)
 class _Notes:
-    """Whose part it is: an address, a mark of the file there, and its length."""
+    """Where a part comes from: the address, the mark of the file there, and its length."""
 
     url: str = ""
     mark: str = ""
@@ -86,16 +86,16 @@ def fetch(
     checksum: str | None = None,
     verbose: bool = False,
 ) -> Path:
-    """Download a file, unless it is there already; go on where an earlier try was cut.
+    """Download a file, unless it exists; continue where an earlier try was cut.
 
     Parameters
     ----------
-    url : address, of http, https or ftp
-    target : where the file is to be; its folder is made if need be. A file that is there is
-        checked, and never replaced.
+    url : address of http, https or ftp
+    target : path of the file; its folder is created if necessary. An existing file is checked, and
+        never replaced.
     size : bytes that it must have, if known
     checksum : ``"md5:..."`` or ``"sha256:..."`` in hexadecimal, if known
-    verbose : whether a download that takes long shows a bar
+    verbose : whether to show a progress bar for a long download
 
     Returns
     -------
@@ -103,9 +103,9 @@ def fetch(
 
     Raises
     ------
-    UnavailableError : if nothing comes from the address
-    FileError : if the connection was cut again and again (what has come is kept), if the file is
-        not the one expected, or if it cannot be written
+    UnavailableError : if nothing can be downloaded from the address
+    FileError : if the connection is cut again and again (the received part is kept), if the file is
+        not the expected one, or if it cannot be written
 
     Examples
     --------
@@ -120,9 +120,9 @@ reached (Connection refused): download it by hand, and save it as sift.tar.gz
         raise InputError(f"checksum must be 'md5:...' or 'sha256:...', got {checksum!r}")
     job = _Job(check_url(url), Path(target), size, checksum, verbose)
     with writing(job.target):
-        if not is_there(job.target):  # what is there is whole, and needs no lock
+        if not is_there(job.target):  # an existing file is complete, and needs no lock
             job.target.parent.mkdir(parents=True, exist_ok=True)
-            with locked(job.target, needed=False, verbose=verbose):  # checksums tell
+            with locked(job.target, needed=False, verbose=verbose):  # or checksums protect
                 if not is_there(job.target):
                     _download(job)
                     return job.target
@@ -143,19 +143,19 @@ def _download(job: _Job) -> None:
 
 
 def _receive_all(job: _Job) -> None:
-    """Bring the part to its full length, by as many connections as it takes."""
+    """Complete the part, with as many connections as it takes."""
     failures = 0
     at_first = most = _length(job.part)
     while True:
         try:
             _receive(job)
         except ChangedError:
-            _forget(job)  # the next try does not resume, and cannot end here
+            _forget(job)  # the next try starts at 0, and cannot end here again
         except RefusedError as error:
             raise _unavailable(job, f"answered {error}") from None
         except CutError as error:
             have = _length(job.part)
-            # A bad line that still gets on is no reason to give up.
+            # A bad connection that still makes progress is no reason to give up.
             failures = 1 if have > most else failures + 1
             most = max(most, have)
             offline = isinstance(error, UnreachableError) and most == at_first
@@ -173,10 +173,10 @@ def _receive_all(job: _Job) -> None:
 
 
 def _receive(job: _Job) -> None:
-    """One connection: open it, and append what comes to the part."""
+    """Open one connection, and append what it sends to the part."""
     notes = _read_notes(job)
     start, mark = _length(job.part), notes.mark
-    # Without a mark of the file's own, only the checksum can tell that both ends are of one file.
+    # Without a mark, only a checksum can show that both parts belong to one file.
     if notes.url != job.url or not (mark or job.checksum):
         start, mark = 0, ""
     with connect(job.url, start, mark) as reply:
@@ -246,7 +246,7 @@ def _length(path: Path) -> int:
 def _read_notes(job: _Job) -> _Notes:
     try:
         notes = _Notes(**json.loads(job.notes.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError):  # there are none, or none that can be used
+    except (OSError, TypeError, ValueError):  # there are no notes, or they cannot be used
         return _Notes()
     return notes if type(notes.mark) is str else _Notes()
 

@@ -1,4 +1,4 @@
-"""Vectors in the field's file formats: read them, mapped or on demand, and write them in blocks.
+"""Vectors in common file formats: reads them, mapped or on demand, and writes them in blocks.
 
 The suffix decides the format; ``FORMATS`` lists them all. No file is trusted: its header is
 compared with the size of the file before any memory is allocated for it.
@@ -54,17 +54,17 @@ class Format:
 
     Attributes
     ----------
-    suffixes : of its files, in lower case
-    holds : types of numbers
+    suffixes : suffixes of its files, in lower case
+    holds : the types of numbers that it can hold
     reading : how rows get from the file into memory
     named : whether its arrays have names, so that ``key`` chooses one
-    extra : which extra of densehash it needs; "" for none
-    open_file, write_file : called with a path, the vectors to write, and the key if it has names;
-        there is no ``write_file`` for formats that are read only
-    columns, blocks : of formats with columns: the names of all in a file; and those of some names,
-        as dictionaries of blocks of rows. ``open_file`` then takes the name of the column of ids,
-        too, which is no part of vectors
-    write_codes : of formats that hold binary: called with a path, codes, blocks of other columns,
+    extra : the extra of densehash that it needs; "" if none
+    open_file, write_file : called with a path, with the vectors to write, and with the key if
+        arrays have names; formats that can only be read have no ``write_file``
+    columns, blocks : for formats with columns: ``columns`` returns all names in a file, ``blocks``
+        some of the columns as dictionaries of blocks of rows. ``open_file`` then also takes the
+        name of the column of ids, which does not belong to the vectors
+    write_codes : for formats that hold binary: called with a path, codes, blocks of other columns,
         and the name of the column of codes
     """
 
@@ -156,9 +156,9 @@ SUFFIXES: tuple[str, ...] = tuple(suffix for form in FORMATS for suffix in form.
 WRITABLE: tuple[str, ...] = tuple(
     suffix for form in FORMATS if form.write_file is not None for suffix in form.suffixes
 )
-"""Suffixes of formats that are written."""
+"""Suffixes of formats that can be written."""
 
-# How files of some formats begin; none of them is read by this.
+# How files of some formats begin; only for hints in errors.
 _SIGNATURES = {
     b"\x93NUMPY": ".npy",
     b"PK\x03\x04": ".npz",
@@ -238,22 +238,22 @@ def _open_file(path: AnyPath, key: str | None, ids: str | None = None) -> Vector
         return form.open_file(where, *arguments)
     except FileError as error:
         raise FileError(f"{error}{_hint(where, form)}") from None
-    except OSError as error:  # a disk that fails, for instance
+    except OSError as error:  # for example, a disk that fails
         if isinstance(error, DensehashError):
             raise
         raise FileError(f"{where} cannot be read: {reason(error)}") from error
 
 
 def _open_joined(paths: list[AnyPath], key: str | None, ids: str | None) -> JoinedRows:
-    """The rows of files, and of all Parquet files in folders, as one."""
+    """The rows of several files, and of all Parquet files in folders, as one."""
     files: list[Path] = []
     for path in paths:
         files += _files_in(Path(path)) if _is_folder(path) else [_format_of(path)[0]]
-    files = [path.absolute() for path in files]  # they are opened again, wherever we stand then
+    files = [path.absolute() for path in files]  # opened again later, maybe from another folder
     if not files:
         raise InputError("path must be one or several files, got an empty list")
     named = {path: _format_of(path)[1].named for path in files}
-    if not any(named.values()):  # an array has a name in some of them, at least
+    if not any(named.values()):  # no format among them has names of arrays
         _with_key(_format_of(files[0])[1], files[0], key)
     return JoinedRows(files, lambda path: _open_file(path, key if named[path] else None, ids))
 
@@ -310,7 +310,7 @@ def _is_folder(path: AnyPath) -> bool:
         OSError,
         TypeError,
         ValueError,
-    ):  # no path, or one too long or with zeros: refused later
+    ):  # not a path, too long or with zeros: refused later
         return False
 
 
@@ -391,7 +391,7 @@ def _with_key(form: Format, where: Path, key: str | None) -> tuple[str | None, .
 
 
 def _hint(where: Path, form: Format) -> str:
-    """What a file seems to be, if it is not what its suffix says."""
+    """What a file seems to be, if it does not match its suffix."""
     try:
         if not where.is_file():  # opening a pipe would wait
             return ""

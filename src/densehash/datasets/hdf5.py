@@ -1,7 +1,7 @@
-"""HDF5, as ann-benchmarks lays it out, through h5py.
+"""HDF5 in the layout of ann-benchmarks, with h5py.
 
 A file has the datasets ``train`` and ``test`` (vectors), ``neighbors`` and ``distances`` (of the
-test vectors), and an attribute ``distance``. Any other dataset of two dimensions can be read too.
+test vectors), and an attribute ``distance``. Any other dataset with two dimensions can be read too.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from densehash.errors import DensehashError, FileError, InputError
 __all__ = ["Hdf5Rows", "open_hdf5", "write_hdf5"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_CHUNK_CACHE = 32 << 20  # bytes; h5py's own is smaller than many chunks
+_CHUNK_CACHE = 32 << 20  # bytes; the default of h5py is smaller than many chunks
 
 
 class Hdf5Rows(LazyRows):
-    """Rows of a dataset, read when they are asked for.
+    """Rows of a dataset, read when they are used.
 
     Parameters
     ----------
     path : the file
-    key : name of a dataset; None takes ``train``, or the only one that can be vectors
+    key : name of a dataset; default ``train``, or the only one that can be vectors
     transposed : whether the dataset is (d, n), as MATLAB stores its arrays
 
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of the dataset
-    distance : the file's attribute of that name, ``euclidean`` for instance; "" where it has none
+    dtype : type of the dataset
+    distance : the file's attribute of that name, for example ``euclidean``; "" if it has none
     """
 
     def __init__(self, path: Path, key: str | None = None, *, transposed: bool = False) -> None:
@@ -84,12 +84,12 @@ class Hdf5Rows(LazyRows):
 
 
 def open_hdf5(path: Path, key: str | None = None) -> Hdf5Rows:
-    """Open a dataset; its rows are read when they are asked for.
+    """Open a dataset; its rows are read when they are used.
 
     Parameters
     ----------
     path : the file
-    key : name of a dataset; None takes ``train``, or the only one that can be vectors
+    key : name of a dataset; default ``train``, or the only one that can be vectors
 
     Examples
     --------
@@ -102,13 +102,13 @@ def open_hdf5(path: Path, key: str | None = None) -> Hdf5Rows:
 
 
 def write_hdf5(path: Path, X: Vectors, key: str | None = None) -> None:
-    """Write rows, a block at a time, as the only dataset of a file.
+    """Write rows as the only dataset of a file, one block at a time.
 
     Parameters
     ----------
     path : the file
     X : real array (n, d) or a Source; its type is kept, in little-endian order
-    key : name of the dataset; None is ``train``
+    key : name of the dataset; default ``train``
 
     Examples
     --------
@@ -131,13 +131,13 @@ def write_hdf5(path: Path, X: Vectors, key: str | None = None) -> None:
                 for block in blocks(X, dtype):
                     dataset[start : start + len(block)] = block
                     start += len(block)
-        except RuntimeError as error:  # what h5py makes of a full disk
+        except RuntimeError as error:  # h5py raises this for a full disk
             raise FileError(f"{path} cannot be written: {error}") from error
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what h5py raises where a file is damaged into an error that names the file."""
+    """Turn errors of h5py about damaged files into errors that name the file."""
     try:
         yield
     except DensehashError:
@@ -147,7 +147,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _check_signature(file: Reader) -> None:
-    """Look for it where HDF5 does: at the start, or after a block of 512 bytes, 1024, and on."""
+    """Look for the signature where HDF5 does: at 0, or after 512, 1024, 2048 ... bytes."""
     offset = 0
     while offset + len(_SIGNATURE) <= file.size:
         if file.read(offset, len(_SIGNATURE), "a signature") == _SIGNATURE:
@@ -173,21 +173,21 @@ def _describe(dataset: Any, transposed: bool) -> tuple[str, bool]:
     shape = dataset.shape
     if shape is None:
         return "empty", False
-    if transposed:  # a file of MATLAB
+    if transposed:  # written by MATLAB
         shape = shape[::-1]
         kind = _text(dataset.attrs.get("MATLAB_class"))
         if kind in {"char", "cell", "function_handle"}:  # stored as integers or references
             return f"{kind} {shape}", False
-        if "MATLAB_empty" in dataset.attrs:  # what is stored is its shape
+        if "MATLAB_empty" in dataset.attrs:  # the dataset has its shape instead of its numbers
             return "empty", False
     fits = dataset.dtype.kind in "fiub" and len(shape) == 2 and min(shape) > 0
     return in_words(dataset.dtype, shape), fits
 
 
 def _check_storage(path: Path, name: str, dataset: Any, size: int) -> None:
-    """Refuse a dataset that says more than the file holds.
+    """Refuse a dataset that claims more numbers than the file holds.
 
-    Where nothing was written, HDF5 gives zeros, however many are asked for.
+    For numbers that were never written, HDF5 returns zeros, without limit.
     """
     if dataset.is_virtual or dataset.external:
         raise FileError(f"{path}: the numbers of {name!r} lie in other files, which are not read")
@@ -195,7 +195,7 @@ def _check_storage(path: Path, name: str, dataset: Any, size: int) -> None:
     if dataset.chunks is None:
         expected, found = n_bytes(dataset.dtype, dataset.shape), dataset.id.get_storage_size()
         words = in_words(dataset.dtype, dataset.shape)
-        if offset is not None:  # None for one so small that it lies in its header
+        if offset is not None:  # None if it is so small that it is in its header
             found = min(found, size - offset)
         if found < expected:
             raise broken(path, offset or 0, f"{expected} bytes of {name!r}, {words}", found)

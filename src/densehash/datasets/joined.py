@@ -18,17 +18,17 @@ __all__ = ["JoinedRows"]
 
 
 class JoinedRows(LockedRows):
-    """Rows of several files, in their order; one of them is open at a time.
+    """Rows of several files, in the order of the files; only one file is open at a time.
 
     Parameters
     ----------
-    paths : of the files, at least one
-    open_file : gives the vectors of a file; all must agree in width and type
+    paths : paths of the files, at least one
+    open_file : returns the vectors of a file; all files must agree in width and type
 
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of all files, in this machine's byte order
+    dtype : type of all files, in the byte order of this machine
 
     Examples
     --------
@@ -75,10 +75,10 @@ class JoinedRows(LockedRows):
         return found
 
     def _part(self, part: int) -> Vectors:
-        """A file, opened again unless it is the one that was read last.
+        """The vectors of a file; it is opened again unless it was the last one read.
 
-        What is let go of gives back its pages, what it had unpacked, and its place among the files
-        that a process may have open.
+        A file that is closed frees its pages, what it unpacked, and one of the open files that a
+        process may have.
         """
         if self._open is None or self._open[0] != part:
             self._open = None

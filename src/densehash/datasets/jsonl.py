@@ -1,6 +1,6 @@
-"""JSON lines: an object a line, or a list of numbers a line.
+"""JSON lines: each line is an object or a list of numbers.
 
-Of objects, vectors are a list of numbers under one name, or a number under each of several names.
+In objects, a vector is a list of numbers under one name, or one number under each of several names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["jsonl_beside", "jsonl_blocks", "jsonl_names", "open_jsonl"]
 
 
 def open_jsonl(path: Path, key: str | None = None, ids: str | None = None) -> NDArray[np.float64]:
-    """Vectors of JSON lines, read once: float64 (n, d).
+    """Read the vectors of JSON lines, once: float64 (n, d).
 
     Parameters
     ----------
     path : the file
-    key, ids : as in :func:`~densehash.datasets.tables.vector_places`; names are those of the first
-        line
+    key, ids : as in :func:`~densehash.datasets.tables.vector_places`; the names are those of the
+        first line
 
     Examples
     --------
@@ -59,7 +59,7 @@ def jsonl_names(path: Path) -> list[str]:
 
 
 def jsonl_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[Any]]]:
-    """Values under names, some thousand lines at a time.
+    """The values of these names, a few thousand lines at a time.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def jsonl_blocks(path: Path, names: list[str]) -> Iterator[dict[str, list[Any]]]
 
 
 def jsonl_beside(path: Path, key: str | None = None, ids: str | None = None) -> list[str]:
-    """Names in the first object that are no part of vectors; parameters as in :func:`open_jsonl`.
+    """Names in the first object beside the vectors; parameters as in :func:`open_jsonl`.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _table(path: Path) -> TextTable:
 
 
 def _values(path: Path) -> Iterator[tuple[int, Any]]:
-    """What each line holds; empty lines are passed over."""
+    """The number and value of each line; empty lines are skipped."""
     for line, text in enumerate(lines_of(path), start=1):
         if text.isspace():
             continue

@@ -1,9 +1,9 @@
-"""MATLAB's files: version 5 (MATLAB's ``-v6`` and ``-v7``), and 7.3, which is HDF5.
+"""Files of MATLAB: version 5 (``-v6`` and ``-v7`` in MATLAB), and 7.3, which is HDF5.
 
-MATLAB writes arrays column by column. A variable of version 5 that is not compressed is mapped,
-in Fortran order. A compressed one, which is what MATLAB writes unless told otherwise, cannot be
-read in part: it is unpacked into memory, after its sizes were compared with each other. One of
-7.3 is read when it is asked for.
+MATLAB writes arrays column by column. A variable of version 5 that is not compressed is mapped, in
+Fortran order. A compressed variable, the default of MATLAB, cannot be read in part: it is unpacked
+into memory, after its sizes are compared with each other. A variable of 7.3 is read when it is
+used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _MOST_DEFLATED = 1032  # how many times smaller zlib can make something
 _CHUNK = 1 << 20
 _LONGEST_NAME = 4096
 _MOST_DIMENSIONS = 64
-_LARGEST = 2**31 - 1  # bytes of a variable
+_LARGEST = 2**31 - 1  # bytes that a variable may have
 
-# Types of elements, and classes of variables: codes of the format.
+# Numbers that the format uses for types of elements and classes of variables.
 _MATRIX, _COMPRESSED = 14, 15
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"}
 _NUMBERS |= {12: "i8", 13: "u8"}
@@ -51,10 +51,10 @@ _VARIABLE = re.compile("[A-Za-z][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class _Variable:
-    """What a variable of a file says of itself.
+    """The header of a variable.
 
-    `offset` and `size` are where its element lies in the file, without the tag; `start` is how
-    far into it, or into what is unpacked from it, its `n_stored` bytes of numbers begin.
+    `offset` and `size` say where its element is in the file, without the tag. Its `n_stored` bytes
+    of numbers begin at `start` within the element, or within the unpacked element.
     """
 
     offset: int
@@ -79,12 +79,12 @@ def open_mat(path: Path, key: str | None = None) -> Vectors:
     Parameters
     ----------
     path : a file of version 5, or of 7.3
-    key : name of the variable; None takes the only one that can be vectors
+    key : name of the variable; default the only one that can be vectors
 
     Returns
     -------
-    array (n, d), read-only, of the type that is stored, which may be smaller than MATLAB's own;
-    a Source for 7.3
+    array (n, d), read-only, of the stored type, which may be smaller than the type in MATLAB; a
+    Source for 7.3
     """
     with Reader(path) as file:
         head = file.read(0, _HEADER, "a header")
@@ -95,14 +95,14 @@ def open_mat(path: Path, key: str | None = None) -> Vectors:
 
 
 def write_mat(path: Path, X: Vectors, key: str | None = None) -> None:
-    """Write rows, a block at a time, as the only variable of a file of version 5.
+    """Write rows as the only variable of a file of version 5, one block at a time.
 
     Parameters
     ----------
     path : the file
-    X : real array (n, d) or a Source, below 2 GiB; its type is kept, but for float16, which
-        becomes single, and bool, which becomes logical
-    key : name of the variable; None is ``vectors``
+    X : real array (n, d) or a Source, below 2 GiB; its type is kept, except that float16 becomes
+        single and bool becomes logical
+    key : name of the variable; default ``vectors``
     """
     name = check_key(key, "vectors")
     if not _VARIABLE.fullmatch(name):
@@ -129,13 +129,13 @@ def write_mat(path: Path, X: Vectors, key: str | None = None) -> None:
 
 
 def _header_5(name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
-    """All that comes before the numbers."""
+    """All bytes before the numbers."""
     size = n_bytes(dtype, shape)
     if max(size + 1024, *shape) > _LARGEST:
         raise InputError(
             f"X has shape {shape} and {size} bytes, but .mat counts up to {_LARGEST}: write .hdf5"
         )
-    # A bool is a uint8 with a flag.
+    # In MATLAB, a bool is a uint8 with a flag.
     flags = _LOGICAL if dtype.kind == "b" else 0
     number = "u1" if dtype.kind == "b" else dtype.str[1:]
     kind = {"f8": "double", "f4": "single"}.get(number, np.dtype(number).name)
@@ -184,7 +184,7 @@ def _open_5(file: Reader, head: bytes, key: str | None) -> NDArray[Any]:
 
 
 def _list_5(file: Reader, endian: Endian) -> dict[str, _Variable]:
-    """All variables, by the heads of their elements; nothing large is read."""
+    """All variables by name, from the headers of their elements; nothing large is read."""
     variables: dict[str, _Variable] = {}
     offset = _HEADER
     file.need(offset, 8, "a variable")
@@ -205,20 +205,20 @@ def _list_5(file: Reader, endian: Endian) -> dict[str, _Variable]:
                 raise broken(file.path, offset, expected, f"type {code} and {length} bytes")
             stream.stop = 8 + length
         name, variable = _describe_5(stream, endian)
-        if name:  # without one, it is MATLAB's own
+        if name:  # variables without a name are internal to MATLAB
             variables[name] = variable
         offset += size
     return variables
 
 
 class _Stored:
-    """The bytes of an element, one after the other.
+    """The bytes of an element, read in order.
 
     Attributes
     ----------
-    offset, size : where it lies in the file
-    used : how many bytes were taken
-    stop : how many there are
+    offset, size : where it is in the file
+    used : how many bytes were read
+    stop : how many bytes there are
     """
 
     def __init__(self, file: Reader, offset: int, size: int) -> None:
@@ -226,13 +226,13 @@ class _Stored:
         self.used, self.stop = 0, size
 
     def need(self, count: int, what: str) -> None:
-        """Refuse an element that ends before so many bytes more."""
+        """Refuse an element that has fewer than ``count`` bytes left."""
         if self.used + count > self.stop:
             at, left = self.offset + self.used, self.stop - self.used
             raise broken(self.file.path, at, f"{count} bytes of {what}", left)
 
     def take(self, count: int, what: str) -> bytes:
-        """The next bytes, as many as asked for."""
+        """The next ``count`` bytes."""
         self.need(count, what)
         taken = self._next(count, what)
         self.used += count
@@ -243,7 +243,7 @@ class _Stored:
 
 
 class _Unpacked(_Stored):
-    """The bytes that a compressed element unpacks to; `used` and `stop` count those."""
+    """The unpacked bytes of a compressed element; `used` and `stop` count unpacked bytes."""
 
     def __init__(self, file: Reader, offset: int, size: int) -> None:
         super().__init__(file, offset, size)
@@ -262,7 +262,7 @@ class _Unpacked(_Stored):
         return taken
 
     def _some(self, most: int) -> bytes:
-        """At least one byte and at most so many; none where there are no more."""
+        """Between one and ``most`` bytes; none at the end."""
         while not self._zlib.eof:
             packed = self._zlib.unconsumed_tail
             if not packed:
@@ -279,7 +279,7 @@ class _Unpacked(_Stored):
         return b""
 
     def finish(self) -> None:
-        """Unpack the rest, so that the checksum at its end is compared."""
+        """Unpack the rest, so that the checksum at the end is checked."""
         while self._some(_CHUNK):
             pass
         if not self._zlib.eof:
@@ -292,10 +292,10 @@ def _tag(words: bytes, endian: Endian) -> tuple[int, int]:
 
 
 def _element(stream: _Stored, endian: Endian, most: int, what: str) -> bytes:
-    """A small element: its data."""
+    """The data of a small element."""
     words = stream.take(8, f"the tag of {what}")
     code, count = _tag(words, endian)
-    if code >> 16:  # up to four bytes of data lie in the tag itself
+    if code >> 16:  # up to four bytes of data are in the tag itself
         return words[4 : 4 + (code >> 16)]
     if count > most:
         at = stream.offset + stream.used - 4
@@ -304,7 +304,7 @@ def _element(stream: _Stored, endian: Endian, most: int, what: str) -> bytes:
 
 
 def _describe_5(stream: _Stored, endian: Endian) -> tuple[str, _Variable]:
-    """Name and head of a matrix whose tag was read; the stream is left where its numbers begin."""
+    """Name and header of a matrix, after its tag; the stream then stands before its numbers."""
     flags = int.from_bytes(_element(stream, endian, 8, "array flags")[:4], endian)
     code, shape = flags & 0xFF, ()
     if code != _OPAQUE:
@@ -334,7 +334,7 @@ def _describe_5(stream: _Stored, endian: Endian) -> tuple[str, _Variable]:
 
 
 def _unpack(file: Reader, variable: _Variable, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Numbers of a compressed variable, in memory."""
+    """Read the numbers of a compressed variable into memory."""
     stream = _Unpacked(file, variable.offset, variable.size)
     stream.stop = variable.start + variable.n_stored
     stream.take(variable.start, "a head")

@@ -1,4 +1,4 @@
-"""numpy's own formats: npy, one array, and npz, a zip archive of them. Nothing is unpickled."""
+"""numpy's formats: npy, one array, and npz, a zip archive of arrays. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from densehash.errors import FileError
 __all__ = ["open_npy", "open_npz", "write_npy", "write_npz"]
 
 _MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000  # numpy refuses longer ones, too
+_LONGEST_HEADER = 10_000  # numpy also refuses longer ones
 _SIMPLE = re.compile(r"[<>=|][fiub]\d{1,2}")
 _ALIGNMENT = 64
 _LOCAL_HEADER = 30  # bytes of a member's header in a zip archive, before its name
 _MOST_DEFLATED = 1032  # how many times smaller deflate can make something
 _CHUNK = 1 << 20
 
-# What zipfile raises where an archive is damaged.
+# What zipfile raises if an archive is damaged.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the header of an npy file says; `start` is where the numbers begin."""
+    """The header of an npy file; `start` is where the numbers begin."""
 
     descr: object
     shape: tuple[int, ...]
@@ -44,12 +44,12 @@ class _Layout:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """None where it is not a type of real numbers."""
+        """The type of the numbers; None if they are not real numbers."""
         if not isinstance(self.descr, str) or not _SIMPLE.fullmatch(self.descr):
             return None
         try:
             return np.dtype(self.descr)
-        except TypeError:  # a size that does not exist, here or anywhere
+        except TypeError:  # a size that no type has
             return None
 
     def __str__(self) -> str:
@@ -73,12 +73,12 @@ def open_npy(path: Path) -> NDArray[Any]:
 
 
 def open_npz(path: Path, key: str | None = None) -> NDArray[Any]:
-    """Map a member of an archive; a compressed one is unpacked into memory instead.
+    """Map a member of an archive; a compressed member is unpacked into memory instead.
 
     Parameters
     ----------
-    path : what ``numpy.savez`` or ``numpy.savez_compressed`` wrote
-    key : name of the array; None takes the only one that has two dimensions
+    path : a file from ``numpy.savez`` or ``numpy.savez_compressed``
+    key : name of the array; default the only one that has two dimensions
 
     Returns
     -------
@@ -93,7 +93,7 @@ def open_npz(path: Path, key: str | None = None) -> NDArray[Any]:
 
 
 def write_npy(path: Path, X: Vectors) -> None:
-    """Write rows, a block at a time.
+    """Write rows, one block at a time.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def write_npy(path: Path, X: Vectors) -> None:
 
 
 def write_npz(path: Path, X: Vectors, key: str | None = None) -> None:
-    """Write rows, a block at a time, as the only member of an archive that is not compressed.
+    """Write rows as the only member of an archive without compression, one block at a time.
 
     Parameters
     ----------
     path : the file
     X : real array (n, d) or a Source; its type is kept, in little-endian order
-    key : name of the array; None is ``vectors``
+    key : name of the array; default ``vectors``
     """
     dtype = stored_type(X.dtype, ".npz")
     member = zipfile.ZipInfo(f"{check_key(key, 'vectors')}.npy")
@@ -155,7 +155,7 @@ def _open_member(file: Reader, archive: zipfile.ZipFile, key: str | None) -> NDA
 
 
 def _start_of(file: Reader, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin; they must lie inside the file."""
+    """Where the bytes of a member begin; they must be inside the file."""
     header = file.read(member.header_offset, _LOCAL_HEADER, f"a header of {member.filename!r}")
     lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
     start = member.header_offset + _LOCAL_HEADER + lengths
@@ -164,7 +164,7 @@ def _start_of(file: Reader, member: zipfile.ZipInfo) -> int:
 
 
 def _map(file: Reader, start: int, stop: int) -> NDArray[Any]:
-    """Map the npy array that takes the bytes from start to stop of a file."""
+    """Map the npy array in the bytes from ``start`` to ``stop`` of a file."""
     offset = start
 
     def take(count: int) -> bytes:
@@ -179,7 +179,7 @@ def _map(file: Reader, start: int, stop: int) -> NDArray[Any]:
 
 
 def _unpack(path: Path, stream: BinaryIO, size: int) -> NDArray[Any]:
-    """The npy array that a stream of so many bytes holds, in memory."""
+    """Read the npy array in a stream of ``size`` bytes into memory."""
     layout = _read_header(path, _taking(path, stream), 0)
     dtype, shape = _check_layout(path, layout, 0, size)
     numbers = np.empty(shape[0] * shape[1], dtype)
@@ -206,13 +206,13 @@ def _taking(path: Path, stream: BinaryIO) -> Callable[[int], bytes]:
 
 
 def _read_header(path: Path, take: Callable[[int], bytes], offset: int) -> _Layout:
-    """Read a header, without a look at whether the numbers are there.
+    """Read a header; does not check whether the numbers are there.
 
     Parameters
     ----------
-    path : for errors
-    take : gives so many bytes more, or raises
-    offset : of the first of them, for errors
+    path : the file, for errors
+    take : returns this many of the next bytes, or raises
+    offset : position of the first byte, for errors
     """
     magic = take(8)
     if not magic.startswith(_MAGIC) or magic[6] not in (1, 2, 3):
@@ -237,7 +237,7 @@ def _read_header(path: Path, take: Callable[[int], bytes], offset: int) -> _Layo
 def _check_layout(
     path: Path, layout: _Layout, offset: int, size: int
 ) -> tuple[np.dtype[Any], tuple[int, int]]:
-    """Type and shape, if they are those of vectors and take the bytes that there are."""
+    """Type and shape; an error if they are not those of vectors or do not match the size."""
     if layout.dtype is None:
         pickled = " (pickled objects are never read)" if "O" in str(layout.descr) else ""
         raise broken(path, offset, "a type of real numbers", f"{layout.descr!r}{pickled}")
@@ -250,9 +250,9 @@ def _check_layout(
 
 
 def _write(file: BinaryIO, X: Vectors, dtype: np.dtype[Any], offset: int) -> None:
-    """Write an npy array; `offset` is how many bytes of the file lie before it."""
+    """Write an npy array; `offset` is how many bytes of the file come before it."""
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {tuple(X.shape)}, }}"
-    # Spaces, so that the numbers begin where they can be mapped as they are.
+    # Spaces align the numbers, so that they can be mapped.
     before = offset + len(_MAGIC) + 4 + len(text) + 1
     text += " " * (-before % _ALIGNMENT) + "\n"
     file.write(_MAGIC + bytes([1, 0]) + len(text).to_bytes(2, "little") + text.encode("latin1"))

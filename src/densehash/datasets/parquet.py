@@ -1,4 +1,4 @@
-"""Parquet, through pyarrow: read a row group at a time."""
+"""Parquet files, read by pyarrow one row group at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ParquetRows(PieceRows):
-    """Rows of a column of a Parquet file, read a row group at a time.
+    """Rows of a column of a Parquet file, read one row group at a time.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class ParquetRows(PieceRows):
     Attributes
     ----------
     shape : (n_rows, n_features)
-    dtype : that of the numbers in the lists
+    dtype : type of the numbers in the lists
     """
 
     def __init__(self, path: Path, key: str | None = None, ids: str | None = None) -> None:
@@ -52,8 +52,8 @@ class ParquetRows(PieceRows):
             places = places_of_vectors(pa, path, key, fields, ids)
             self._names = [fields[at].name for at in places]
             kind = list_type(pa, [fields[at].type for at in places])
-            # Of each group no more is asked: on what is wrong with its columns, some versions of
-            # pyarrow end the process.
+            # Only the number of rows of each group is read: if its columns are damaged, some
+            # versions of pyarrow end the process.
             metadata = self._file.metadata
             n_rows = [metadata.row_group(at).num_rows for at in range(self._file.num_row_groups)]
             super().__init__(path, ", ".join(self._names), kind, n_rows)
@@ -67,14 +67,14 @@ class ParquetRows(PieceRows):
 
 
 def open_parquet(path: Path, key: str | None = None, ids: str | None = None) -> ParquetRows:
-    """Open a column, or several of numbers; rows are read when they are asked for.
+    """Open a column of vectors, or several columns of numbers; rows are read when they are used.
 
     Parameters
     ----------
     path : the file
-    key : name of a column of lists, or names of columns of numbers; None takes the only one that
-        can be vectors
-    ids : name of the column of ids, which is no part of vectors
+    key : name of a column of lists, or names of columns of numbers; default the only one that can
+        be vectors
+    ids : name of the column of ids, which does not belong to the vectors
 
     Examples
     --------
@@ -87,7 +87,7 @@ def open_parquet(path: Path, key: str | None = None, ids: str | None = None) -> 
 
 
 def open_parquet_file(path: Path) -> Any:
-    """What pyarrow makes of a Parquet file, if it is whole."""
+    """A Parquet file, opened by pyarrow; an error if it is incomplete."""
     with Reader(path) as file:
         check_frame(file, b"PAR1", b"PAR1")
     parquet = import_extra("pyarrow.parquet", "parquet")
@@ -111,7 +111,7 @@ def parquet_names(path: Path) -> list[str]:
 
 
 def parquet_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Columns by their names, a row group at a time.
+    """Columns by name, one row group at a time.
 
     Examples
     --------
@@ -130,9 +130,9 @@ def parquet_blocks(path: Path, names: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All Parquet files in a folder and in the folders below it, by their names.
+    """All Parquet files in a folder and in the folders below it, in the order of their names.
 
-    Names that begin with a dot or ``_`` are passed over, as those who write such folders agreed.
+    Names that begin with a dot or ``_`` are skipped, as is usual for such folders.
     """
 
     def fail(error: OSError) -> NoReturn:
@@ -150,7 +150,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def n_parquet_rows(path: Path) -> int:
-    """How many rows a Parquet file says to have; its columns are not looked at.
+    """How many rows a Parquet file has, from its footer; its columns are not read.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Columns of vectors that pyarrow reads piece by piece: what Parquet and Arrow files share.
+"""Columns of vectors that pyarrow reads piece by piece; shared by Parquet and Arrow files.
 
 Vectors are a column of lists of numbers, all of one length: fixed-size lists, which densehash
-writes, or lists that happen to be; or a column for each number; or binary of a fixed size, as which
-codes are kept.
+writes, or other lists that have the same length. Or they have a column for each number. Codes are
+fixed-size binary.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
     "reading_by_pyarrow",
 ]
 
-_KEPT = 2  # pieces; several threads cross the border between two of them back and forth
+_KEPT = 2  # pieces; several threads may read across the border of two pieces
 
 
 class PieceRows(LazyRows):
-    """Rows of a column that lies in pieces, each of which is read as a whole.
+    """Rows of a column in several pieces, each of which is read as a whole.
 
     A format derives from this class and writes ``_column``.
 
@@ -42,7 +42,7 @@ class PieceRows(LazyRows):
     path : the file
     key : name of the column
     kind : type of the column in pyarrow, lists of numbers
-    n_rows : of each piece
+    n_rows : how many rows each piece has
     """
 
     def __init__(self, path: Path, key: str, kind: Any, n_rows: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class PieceRows(LazyRows):
         self._kept: dict[int, NDArray[Any]] = {}
         self.dtype = np.dtype(kind.value_type.to_pandas_dtype())
         self.shape = sum(n_rows), getattr(kind, "list_size", 0)
-        if self.shape[1] == 0:  # as many as the first list has
+        if self.shape[1] == 0:  # take the length of the first list
             first = int(np.flatnonzero(n_rows)[0])
             column = self._column(first)
             self.shape = self.shape[0], _first_length(column)
@@ -63,14 +63,14 @@ class PieceRows(LazyRows):
 
     @abstractmethod
     def _column(self, piece: int) -> list[Any]:
-        """The lists of a piece, in one pyarrow.Array or several."""
+        """The lists of a piece, in one or several pyarrow.Arrays."""
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         piece = int(np.searchsorted(self._limits, start, side="right")) - 1
         parts = []
         while start < stop:
             first, end = int(self._limits[piece]), min(int(self._limits[piece + 1]), stop)
-            if start < end:  # or the piece is empty
+            if start < end:  # the piece is not empty
                 parts.append(self._piece(piece)[start - first : end - first])
             start, piece = end, piece + 1
         return self._join(parts)
@@ -89,13 +89,13 @@ class PieceRows(LazyRows):
         return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
 
     def _piece(self, piece: int) -> NDArray[Any]:
-        """Numbers (m, d) of a piece, from memory if it was among the last ones."""
+        """Numbers (m, d) of a piece, from memory if it was read lately."""
         if piece not in self._kept:
             while len(self._kept) >= _KEPT:
                 del self._kept[next(iter(self._kept))]
             with reading_by_pyarrow(self._path):
                 self._kept[piece] = self._decode(piece, self._column(piece))
-        self._kept[piece] = self._kept.pop(piece)  # now the last one to be dropped
+        self._kept[piece] = self._kept.pop(piece)  # the newest is dropped last
         return self._kept[piece]
 
     def _decode(self, piece: int, column: list[Any]) -> NDArray[Any]:
@@ -113,7 +113,7 @@ class PieceRows(LazyRows):
         return self._join(parts)
 
     def _values(self, lists: Any, row: int) -> Any:
-        """All numbers of some lists, the first of which is this row; each must have d numbers."""
+        """All numbers of some lists, each of d numbers; the first list is row ``row``."""
         lists.validate()
         if lists.null_count:
             self._refuse(row + _first_null(lists), "null")
@@ -128,7 +128,7 @@ class PieceRows(LazyRows):
         return values
 
     def _as_lists(self, batch: Any, names: list[str], row: int) -> Any:
-        """The columns of these names as one of lists; the first row of the batch is ``row``."""
+        """The columns of these names as one column of lists; the batch begins at row ``row``."""
         columns = [batch.column(batch.schema.names.index(name)) for name in names]
         columns = [getattr(column, "storage", column) for column in columns]
         pa = import_extra("pyarrow", "parquet")
@@ -155,7 +155,7 @@ class PieceRows(LazyRows):
 
 @contextmanager
 def reading_by_pyarrow(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises where a file is damaged into an error that names the file."""
+    """Turn errors of pyarrow about damaged files into errors that name the file."""
     pa = import_extra("pyarrow", "parquet")
     try:
         yield
@@ -166,7 +166,7 @@ def reading_by_pyarrow(path: Path) -> Iterator[None]:
 
 
 def check_frame(file: Reader, head: bytes, tail: bytes) -> None:
-    """Compare the signatures at both ends, and the length of the footer before the last one."""
+    """Check the signatures at both ends, and the length of the footer before the last one."""
     found = file.read(0, len(head), "a signature")
     if found != head:
         raise broken(file.path, 0, f"the signature {head!r}", repr(found))
@@ -183,7 +183,7 @@ def check_frame(file: Reader, head: bytes, tail: bytes) -> None:
 def places_of_vectors(
     pa: Any, path: Path, key: str | None, fields: list[Any], ids: str | None = None
 ) -> list[int]:
-    """The places of columns among the fields of a schema: one of lists, or several of numbers."""
+    """Positions of the vectors in a schema: one column of lists, or several of numbers."""
     names = [field.name for field in fields]
     types = pa.types
 
@@ -210,7 +210,7 @@ def places_of_vectors(
 
 
 def list_type(pa: Any, kinds: list[Any]) -> Any:
-    """The type of lists that columns are read as."""
+    """The type of lists as which columns are read."""
     first = _storage(kinds[0])
     if pa.types.is_fixed_size_binary(first):
         return pa.list_(pa.uint8(), first.byte_width)
@@ -221,10 +221,10 @@ def list_type(pa: Any, kinds: list[Any]) -> Any:
 
 
 def _bytes_as_lists(pa: Any, column: Any) -> Any:
-    """Binary of a fixed size as lists of its bytes."""
+    """Fixed-size binary as lists of its bytes."""
     column.validate(full=True)
     width, n = column.type.byte_width, len(column)
-    if column.null_count:  # as lists, which are refused with their row
+    if column.null_count:  # lists, so that the error about nulls names the row
         return pa.array([None if one is None else list(one) for one in column.to_pylist()],
                         pa.list_(pa.uint8(), width))  # fmt: skip
     buffer = column.buffers()[1]
@@ -234,7 +234,7 @@ def _bytes_as_lists(pa: Any, column: Any) -> Any:
 
 
 def by_name(batch: Any, names: list[str]) -> dict[str, Any]:
-    """Columns whose offsets and lengths do not lie: they are read by whoever gets them."""
+    """Columns by name, checked by pyarrow, because others read them without checks."""
     found = {name: batch.column(batch.schema.names.index(name)) for name in names}
     for column in found.values():
         column.validate(full=True)
@@ -242,7 +242,7 @@ def by_name(batch: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _storage(kind: Any) -> Any:
-    """A type of pyarrow, or what an extension type is stored as."""
+    """A type of pyarrow; for an extension type, its storage type."""
     return getattr(kind, "storage_type", kind)
 
 

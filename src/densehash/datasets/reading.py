@@ -1,4 +1,4 @@
-"""What all readers share: a file that cannot come up short, arrays by name, rows on demand."""
+"""Shared by all readers: reads that are checked, arrays by name, rows on demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_LISTED = 20
 
 
 def broken(path: Path, offset: int, expected: object, found: object) -> FileError:
-    """The error for a file that is not what it should be.
+    """The error for a file that is not as expected.
 
     Examples
     --------
@@ -49,11 +49,11 @@ def broken(path: Path, offset: int, expected: object, found: object) -> FileErro
 
 
 class Reader:
-    """An open file, and its size; every read is checked against the size before it happens.
+    """An open file and its size; every read is first compared with the size.
 
     Attributes
     ----------
-    path : where it is
+    path : path of the file
     size : how many bytes it has
 
     Examples
@@ -69,11 +69,11 @@ class Reader:
         self.path = path
         try:
             mode = path.stat().st_mode
-            # Asked before opening: a pipe would wait for somebody to write.
+            # Checked before opening, because opening a pipe would wait for a writer.
             file = path.open("rb") if stat.S_ISREG(mode) else None
         except FileNotFoundError:
             raise FileError(f"{path} does not exist") from None
-        except OSError as error:  # no permission, for instance
+        except OSError as error:  # for example, no permission
             raise FileError(f"{path} cannot be read: {reason(error)}") from None
         if file is None:
             kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
@@ -94,7 +94,7 @@ class Reader:
             raise broken(self.path, offset, f"{count} bytes of {what}", left)
 
     def need_end(self, offset: int, what: str) -> None:
-        """Refuse a file that goes on after ``offset``."""
+        """Refuse a file that continues after ``offset``."""
         if offset < self.size:
             raise broken(
                 self.path,
@@ -104,7 +104,7 @@ class Reader:
             )
 
     def read(self, offset: int, count: int, what: str) -> bytes:
-        """Bytes, as many as asked for."""
+        """Exactly ``count`` bytes."""
         self.need(offset, count, what)
         self._file.seek(offset)
         return self._file.read(count)
@@ -116,21 +116,21 @@ class Reader:
         offset: int = 0,
         order: Literal["C", "F"] = "C",
     ) -> np.memmap[Any, np.dtype[Any]]:
-        """A read-only array over a part of the file, which stays mapped when the Reader is closed.
+        """A read-only array over a part of the file; it stays mapped after the Reader is closed.
 
         Parameters
         ----------
         dtype : type of the numbers, in the file's byte order
         shape : Python integers, so that their product cannot overflow
-        offset : of the first number, in bytes
-        order : of the numbers in the file
+        offset : position of the first number, in bytes
+        order : order of the numbers in the file, by rows ("C") or by columns ("F")
         """
         self.need(offset, n_bytes(dtype, shape), f"numbers ({in_words(dtype, shape)})")
         return np.memmap(self._file, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)
 
 
 def check_shape(path: Path, offset: int, shape: Sequence[int]) -> tuple[int, int]:
-    """Shape that a header claims, if it is one of vectors.
+    """The shape in a header; an error if it is not that of vectors.
 
     Examples
     --------
@@ -155,15 +155,15 @@ def choose(
     describe: Callable[[str], tuple[str, bool]],
     usual: str = "",
 ) -> str:
-    """Which of the arrays in a file is meant.
+    """Choose one of the arrays in a file.
 
     Parameters
     ----------
     path : the file
-    key : its name; None takes the usual one, or the only one that can be vectors
-    names : of all arrays in the file
-    describe : gives what an array is, in words, and whether it can be vectors
-    usual : the name that the format's users agreed on
+    key : its name; default the usual one, or the only one that can be vectors
+    names : names of all arrays in the file
+    describe : returns what an array is, in words, and whether it can be vectors
+    usual : the usual name in this format
 
     Examples
     --------
@@ -223,7 +223,7 @@ pip install densehash[hdf5]
 
 
 def n_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
-    """How many bytes numbers take; a Python integer, which cannot overflow.
+    """How many bytes the numbers take, as a Python integer, which cannot overflow.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def n_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
 
 
 def in_words(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
-    """Type and shape, as errors show them.
+    """Type and shape in words, for errors.
 
     Examples
     --------
@@ -248,7 +248,7 @@ def in_words(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why something failed, without numbers of errors and paths.
+    """Why something failed, without error numbers and paths.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def reason(error: Exception) -> str:
 
 
 class LazyRows(LockedRows):
-    """Rows of a file that are read when they are asked for, by one thread at a time.
+    """Rows of a file that are read when they are used, by one thread at a time.
 
     A format derives from this class, sets ``shape`` and ``dtype``, and writes ``_read``.
 

@@ -1,8 +1,8 @@
-"""What files with columns share: which of them are vectors, and text made numbers.
+"""Shared by files with columns: which columns are vectors, and how text becomes numbers.
 
 Vectors are one column of lists, or several columns of one number each. Text is read once, from the
-first line to the last, a block at a time, into a temporary file of numbers, which is mapped: it can
-be read in any order then, as often as a fit does. What is wrong is named by its line.
+first line to the last, in blocks, into a temporary file of numbers. That file is mapped, so that a
+fit can read it in any order and as often as it needs. Errors name the line.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 VECTOR, NUMBER = "a vector", "a number"
-"""What a column may hold that counts; anything else is said in words."""
+"""The kinds of columns that can be vectors; any other kind is described in words."""
 
-_LONGEST_LINE = 1 << 26  # bytes
+_LONGEST_LINE = 1 << 26  # in bytes
 _BLOCK_NUMBERS = 1 << 17
 _BLOCK_ROWS = 8192
 _MOST_LISTED = 20
@@ -48,8 +48,8 @@ class TextTable(NamedTuple):
 
     Attributes
     ----------
-    names : of the columns
-    rows : the number of the line on which each row begins, and its cells: numbers, lists, texts
+    names : names of the columns
+    rows : for each row the number of its first line, and its cells: numbers, lists or strings
 
     Examples
     --------
@@ -70,16 +70,16 @@ Open = Callable[[Path], TextTable]
 def vector_places(
     path: Path, key: str | None, names: Sequence[str], kinds: Sequence[str], ids: str | None = None
 ) -> list[int]:
-    """The places of the columns that are vectors: one column of lists, or several of numbers.
+    """Positions of the columns that are vectors: one column of lists, or several of numbers.
 
     Parameters
     ----------
     path : the file
-    key : name of a column; or several with commas between them, in which ``*`` stands for any
-        letters; None takes the only column of vectors, or all columns, if all are numbers
-    names : of all columns
-    kinds : what each of them holds: ``VECTOR``, ``NUMBER``, or something else in words
-    ids : name of the column of ids, which is no part of vectors
+    key : name of a column, or several names with commas between them, in which ``*`` stands for any
+        letters; default the only column of vectors, or all columns if all are numbers
+    names : names of all columns
+    kinds : what each column holds: ``VECTOR``, ``NUMBER``, or something else in words
+    ids : name of the column of ids, which does not belong to the vectors
 
     Examples
     --------
@@ -105,7 +105,7 @@ def vector_places(
         return lists
     if lists:
         raise InputError(f"{path} has several columns of vectors: name one of them; {there}")
-    # A column without a name is the index that pandas writes.
+    # A column without a name is the index of a pandas frame.
     numbers = [at for at, name in enumerate(names) if name not in ("", ids)]
     if len(numbers) < 2 or any(kinds[at] != NUMBER for at in numbers):
         raise InputError(
@@ -116,7 +116,7 @@ def vector_places(
 
 
 def place_of(path: Path, name: str, names: Sequence[str]) -> int:
-    """The place of a column.
+    """The position of a column.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def _listed(names: Sequence[str], kinds: Sequence[str] = ()) -> str:
 
 
 def wrong_line(path: Path, line: int, expected: str, found: object) -> FileError:
-    """The error for a line that is not what it should be.
+    """The error for a line that is not as expected.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def wrong_line(path: Path, line: int, expected: str, found: object) -> FileError
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Lines of a file in UTF-8, with their ends; a mark of the byte order is left out.
+    """Lines of a UTF-8 file, with their line ends; a byte order mark is left out.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def lines_of(path: Path) -> Iterator[str]:
         ...
     densehash.errors.FileError: no-such-file.csv does not exist
     """
-    with Reader(path):  # what is no regular file is refused: a pipe would wait
+    with Reader(path):  # refuses what is not a regular file: a pipe would wait
         pass
     try:
         with path.open("rb") as file:
@@ -201,13 +201,13 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def open_text(path: Path, key: str | None, ids: str | None, opened: Open) -> NDArray[np.float64]:
-    """Vectors of a text file, read once: float64 (n, d), over a temporary file of numbers.
+    """Read the vectors of a text file, once: float64 (n, d), mapped from a temporary file.
 
     Parameters
     ----------
     path : the file
     key, ids : as in :func:`vector_places`
-    opened : gives its rows
+    opened : returns its rows
 
     Examples
     --------
@@ -249,7 +249,7 @@ def open_text(path: Path, key: str | None, ids: str | None, opened: Open) -> NDA
 
 
 def column_blocks(path: Path, names: Sequence[str], opened: Open) -> Iterator[dict[str, list[Any]]]:
-    """Columns of a text file by their names, some thousand rows at a time.
+    """Columns of a text file by name, a few thousand rows at a time.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def column_blocks(path: Path, names: Sequence[str], opened: Open) -> Iterator[di
 
 
 def names_beside(path: Path, key: str | None, ids: str | None, opened: Open) -> list[str]:
-    """Names of the columns that are no part of vectors; one without a name is passed over.
+    """Names of the columns beside the vectors; a column without a name is skipped.
 
     The parameters are those of :func:`open_text`.
 
@@ -317,7 +317,7 @@ def kind_of(cell: Any) -> str:
 
 
 class _Numbers:
-    """Makes the numbers of a row of its cells; an error names the line."""
+    """Turns the cells of a row into numbers; errors name the line."""
 
     def __init__(self, path: Path, names: Sequence[str], places: Sequence[int]) -> None:
         self._path, self._names, self._places = path, names, places
@@ -365,7 +365,7 @@ def _vector(cell: Any) -> list[float]:
 def _all_numbers(cells: list[Any]) -> list[float]:
     if set(map(type, cells)) == {str} and "_" not in "".join(cells):
         try:
-            return list(map(float, cells))  # faster than one by one, which says what is wrong
+            return list(map(float, cells))  # fast; if it fails, the slow way names the error
         except ValueError:
             pass
     return [_number(cell) for cell in cells]
@@ -374,7 +374,7 @@ def _all_numbers(cells: list[Any]) -> list[float]:
 def _number(cell: Any) -> float:
     if isinstance(cell, str):
         try:
-            if "_" not in cell:  # which Python allows between digits
+            if "_" not in cell:  # Python allows it between digits, we do not
                 return float(cell)
         except ValueError:
             pass

@@ -1,7 +1,7 @@
-"""Columns of text files as tables of Arrow: JSON has types, and of CSV and TSV the values say them.
+"""Columns of text files as Arrow tables: JSON has types, in CSV and TSV the values decide them.
 
-A column of CSV or TSV is of whole numbers, numbers, booleans, days or times where all of its cells
-are, and of strings otherwise: 007 is a string. Empty cells are null.
+A column of CSV or TSV has the type integer, number, boolean, day or time if all of its cells do,
+and string otherwise; 007 is a string. Empty cells are null.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def text_table(
     Parameters
     ----------
     path : the file
-    names : of the columns; None takes all but those of the vectors
+    names : names of the columns; default all except those of the vectors
     key, ids : as in :func:`~densehash.datasets.tables.vector_places`
-    texts : names of columns that are strings, whatever the cells of CSV look like
+    texts : names of columns that are strings, whatever their cells in CSV look like
 
     Returns
     -------
@@ -76,7 +76,7 @@ def text_table(
 
 
 def _typed(pa: Any, cells: Any) -> Any:
-    """A column of texts in the type that all of them have."""
+    """A column of strings, converted to the type that all of its cells have."""
     import_extra("pyarrow.compute", "payload")
     filled = cells.drop_null()
     if len(filled) == 0:
@@ -86,7 +86,7 @@ def _typed(pa: Any, cells: Any) -> Any:
         if pa.compute.all(matches).as_py():
             try:
                 return cells.cast(pa.timestamp("us") if kind == "timestamp[us]" else kind)
-            except pa.ArrowInvalid:  # a number that is too long, or a day that never was
+            except pa.ArrowInvalid:  # a number that is too long, or a day that does not exist
                 break
     return cells
 

@@ -1,7 +1,7 @@
-"""The formats fvecs, bvecs and ivecs, of the sets SIFT and GIST.
+"""The formats fvecs, bvecs and ivecs, which the sets SIFT and GIST use.
 
-A file is rows, one after the other, little-endian: the dimension as an int32, then that many
-numbers, float32, uint8 or int32. Every row says its dimension again, and all must agree.
+A file is a sequence of rows, little-endian: the dimension as an int32, then that many numbers,
+float32, uint8 or int32. Every row repeats the dimension, and all must agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 
 _DIMENSION = np.dtype("<i4")
 _LONGEST = 2**31 - 1
-_CHECKED_AT_ONCE = 1 << 25  # bytes
+_CHECKED_AT_ONCE = 1 << 25  # in bytes
 
 
 def open_vecs(path: Path) -> NDArray[Any]:
@@ -36,7 +36,7 @@ def open_vecs(path: Path) -> NDArray[Any]:
 
     Parameters
     ----------
-    path : with a suffix of ``TYPES``
+    path : a file with one of the suffixes ``TYPES``
 
     Returns
     -------
@@ -50,13 +50,13 @@ def open_vecs(path: Path) -> NDArray[Any]:
         width = 4 + d * dtype.itemsize
         file.need(0, width, f"row 0 of dimension {d}")
         n, rest = divmod(file.size, width)
-        # A part at a time, or all pages of the file would be in memory at once.
+        # In parts, because otherwise all pages of the file would be in memory at once.
         step = max(1, _CHECKED_AT_ONCE // width)
         for row in range(0, n, step):
             part = file.map(np.dtype(np.uint8), (min(step, n - row), width), row * width)
             _check_dimensions(path, part, d, row, row * width)
         mapped = file.map(np.dtype(np.uint8), (n, width))
-        if rest:  # a row that was cut, or one of another dimension
+        if rest:  # the last row is cut, or a row has another dimension
             start = n * width
             last = file.read(start, 4, f"the dimension of row {n}")
             _check_dimensions(path, np.frombuffer(last, np.uint8).reshape(1, 4), d, n, start)
@@ -66,11 +66,11 @@ def open_vecs(path: Path) -> NDArray[Any]:
 
 
 def write_vecs(path: Path, X: Vectors) -> None:
-    """Write rows, a block at a time.
+    """Write rows, one block at a time.
 
     Parameters
     ----------
-    path : with a suffix of ``TYPES``
+    path : a file with one of the suffixes ``TYPES``
     X : real array (n, d) or a Source, of a type that the file's type holds without loss
     """
     suffix = path.suffix.lower()
@@ -89,7 +89,7 @@ def write_vecs(path: Path, X: Vectors) -> None:
 def _check_dimensions(
     path: Path, rows: NDArray[np.uint8], d: int, first: int = 0, offset: int = 0
 ) -> None:
-    """Compare what rows (n, at least 4) say of their dimension with that of the file."""
+    """Compare the dimensions in the bytes of rows, (n, at least 4), with that of the file."""
     found = np.ascontiguousarray(rows[:, :4]).view(_DIMENSION)[:, 0]
     wrong = np.flatnonzero(found != d)
     if wrong.size:

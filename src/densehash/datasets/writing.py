@@ -1,4 +1,4 @@
-"""What all writers share: blocks of rows, and types that fit."""
+"""Shared by all writers: blocks of rows, and types that hold all values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["blocks", "check_key", "stored_type"]
 
 _BLOCK_NUMBERS = 1 << 20
 
-# Suffixes that keep a type; what is not here is kept by .npy.
+# The suffixes that keep a type; all other types are kept by .npy.
 _KEEPING = {
     "float32": ".fvecs or .fbin",
     "uint8": ".bvecs or .u8bin",
@@ -30,7 +30,7 @@ def blocks(X: Vectors, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     Parameters
     ----------
     X : real array (n, d), or a Source
-    dtype : to which the numbers are converted
+    dtype : type to which the numbers are converted
 
     Yields
     ------
@@ -45,7 +45,7 @@ def blocks(X: Vectors, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     step = max(1, _BLOCK_NUMBERS // d)
     for start in range(0, n, step):
         part = X[start : start + step]
-        if part.shape != (min(step, n - start), d):  # or the file would lie about its size
+        if part.shape != (min(step, n - start), d):  # otherwise the header would be wrong
             raise InputError(
                 f"X has shape {X.shape}, but its rows from {start} on came as {part.shape}"
             )
@@ -55,13 +55,13 @@ def blocks(X: Vectors, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
 def stored_type(
     dtype: np.dtype[Any], suffix: str, into: np.dtype[Any] | None = None
 ) -> np.dtype[Any]:
-    """The type in a file, little-endian: what holds every value of the type in memory.
+    """The type in a file, little-endian, which holds every value of the type in memory.
 
     Parameters
     ----------
-    dtype : of the vectors
-    suffix : of the file
-    into : the one type that the file holds; None keeps the type
+    dtype : type of the vectors
+    suffix : suffix of the file
+    into : the only type that the file can hold; None keeps the type
 
     Examples
     --------
@@ -89,7 +89,7 @@ Write .npy, or convert X
 
 
 def check_key(key: str | None, usual: str) -> str:
-    """The name of an array in a file to be written.
+    """The name for an array in a new file; an error if it is empty or not printable.
 
     Examples
     --------

@@ -23,6 +23,7 @@ from densehash.distributed.shards import (
     new_name,
     place_shard,
     seen,
+    writing_shards,
 )
 from densehash.errors import FileError, InputError
 from densehash.index import Index
@@ -77,11 +78,14 @@ def write_shards(
     _check_none_lost(old)
     empty = delayed(state, pure=False, traverse=False)
     write = delayed(_written, pure=False)
-    tasks = [
-        write(home, empty, new_name(), part, values, ids.of(part.number), payload.of(part.number))
-        for values, part in chunks.filled
-    ]
-    with chunks.at_home(), _waited_for():
+    with writing_shards(home) as folder, chunks.at_home(), _waited_for():
+        tasks = [
+            write(
+                *(home, folder, empty, new_name(), part, values),
+                *(ids.of(part.number), payload.of(part.number)),
+            )
+            for values, part in chunks.filled
+        ]
         new: list[Seen] = compute(tasks, verbose=verbose > 0)
     _check_ids_differ(home, new, old, [part.number for _, part in chunks.filled])
     return new
@@ -97,7 +101,8 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
     old : as in :func:`write_shards`
     """
     _check_none_lost(old)
-    new: list[Seen] = compute([delayed(_copied, pure=False)(home, new_name(), source)])
+    with writing_shards(home) as folder:
+        new: list[Seen] = compute([delayed(_copied, pure=False)(home, folder, new_name(), source)])
     _check_ids_differ(home, new, old, [])
     return new
 
@@ -106,7 +111,14 @@ def copy_shard(home: Home, source: Path, *, old: list[Seen]) -> list[Seen]:
 
 
 def _written(
-    home: Home, state: State, name: str, part: Part, values: Any, ids: Any, payload: Any = None
+    home: Home,
+    folder: Path,
+    state: State,
+    name: str,
+    part: Part,
+    values: Any,
+    ids: Any,
+    payload: Any = None,
 ) -> Seen:
     if not _is_there(home, name):  # otherwise an earlier try has written it
         rows = part.check(values)
@@ -119,16 +131,16 @@ def _written(
             check_new(names, len(rows))
             beside = as_payload(payload, len(rows), state.payload)
             whole = with_rows(state, rows, names, payload=beside)
-        place_shard(home, name, Index(whole))
+        place_shard(home, folder, name, Index(whole))
     return _must_see(home, name)
 
 
-def _copied(home: Home, name: str, source: Path) -> Seen:
+def _copied(home: Home, folder: Path, name: str, source: Path) -> Seen:
     if not _is_there(home, name):
         index = Index.open(source)
         check_same(source, marks_of(index_state(index)), home.marks)
         index.verify()  # damage must be found, not copied
-        place_shard(home, name, index)
+        place_shard(home, folder, name, index)
     return _must_see(home, name)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from densehash import disk
 from densehash.checks import check_integer
-from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, marks_of
+from densehash.distributed.shards import SHARD, UNFINISHED, Home, Seen, discard, marks_of
 from densehash.errors import FileError, InputError
 from densehash.index.state import State, state_from
 from densehash.store import Change, Store
@@ -116,8 +116,9 @@ def _sweep(folder: Path) -> None:
     if not never_published(folder):
         named = catalog_of(folder, Store.open(folder, form=SHARDS).content).rows
     for path in folder.iterdir():
-        unnamed = SHARD.fullmatch(path.name) and path.name not in named
-        if unnamed or UNFINISHED.fullmatch(path.name):
+        if UNFINISHED.fullmatch(path.name):
+            discard(path)
+        elif SHARD.fullmatch(path.name) and path.name not in named:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -193,7 +193,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
                 change.publish(content, checked=CHECKED, version=state.format_version)
             finally:
                 sweep(folder, change)
-        return cls(change.store)
+        return cls(Store.made_by(change))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -281,7 +281,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @property
     def kind(self) -> str:
-        """The kind: "flat", "grouped" or "multi"."""
+        """The name of the kind, such as "flat"."""
         return self._catalog.state.kind.name
 
     @property
@@ -291,7 +291,7 @@ random_state : as in :meth:`densehash.Index.build`. A hasher learns from all row
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "codes" or "signs"."""
+        """The name of the sketch, such as "signs"."""
         return self._catalog.state.sketch.name
 
     @property

@@ -10,8 +10,8 @@ import secrets
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ __all__ = [
     "Opened",
     "Seen",
     "check_same",
+    "discard",
     "lost",
     "marks_of",
     "new_name",
@@ -47,14 +48,15 @@ __all__ = [
     "place_shard",
     "seen",
     "together",
+    "writing_shards",
     "wrong_with",
 ]
 
 SHARD = re.compile(r"shard-[0-9a-f]{16}")
 """Names of shards."""
 
-UNFINISHED = re.compile(r"\.shard-[0-9a-f]{16}-[0-9a-f]{16}\.part")
-"""Names of shards that are being written."""
+UNFINISHED = re.compile(r"\.shards?-[0-9a-f]{16}(-[0-9a-f]{16})?\.part")
+"""Names of folders in which workers write shards; once, each shard had its own."""
 
 # Open shards of this process. They hold maps of files, which take hardly any memory.
 _MOST_OPEN = 256
@@ -354,21 +356,55 @@ def new_name() -> str:
     return f"shard-{secrets.token_hex(8)}"
 
 
-def place_shard(home: Home, name: str, index: Index) -> None:
+@contextmanager
+def writing_shards(home: Home) -> Iterator[Path]:
+    """A folder in which workers write shards, for a ``with`` block. After it, none can add a shard.
+
+    After an error, or if Dask has given up a worker, some may still be writing.
+
+    Raises
+    ------
+    FileError : if the folder cannot be made
+    """
+    folder = home.folder / f".shards-{secrets.token_hex(8)}.part"
+    with disk.writing(folder):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        discard(folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder of unfinished shards, also while workers are writing there."""
+    gone = folder.with_name(f".shards-{secrets.token_hex(8)}.part")
+    with suppress(OSError):
+        folder.rename(gone)  # at once: from now on, workers find no place to write to
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def place_shard(home: Home, unfinished: Path, name: str, index: Index) -> None:
     """Write a shard completely or not at all, even if several workers try, or one tries again.
+
+    Parameters
+    ----------
+    home : where the shard goes
+    unfinished : the folder of :func:`writing_shards`
+    name : the name of the shard
+    index : its rows
 
     Raises
     ------
     FileError : if it cannot be written
     """
-    if not home.folder.is_dir():
+    if not unfinished.is_dir():
         raise FileError(
             f"{home.folder} is not there: shards must be on storage that all workers share, under "
             "the same path"
         )
     path = home.folder / name
     # Each try has a folder of its own: a worker that Dask has given up may still be writing.
-    part = path.with_name(f".{name}-{secrets.token_hex(8)}.part")
+    part = unfinished / f"{name}-{secrets.token_hex(8)}"
     try:
         index.save(part)
         with disk.writing(path):

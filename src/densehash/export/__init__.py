@@ -1,4 +1,4 @@
-"""Codes, ids and payloads for other systems: one file each, and one entry in the registry.
+"""Codes, ids and payloads for other systems.
 
 The package of a system is imported only when it is needed; the extra ``export`` installs them all.
 """
@@ -7,37 +7,59 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from densehash.checks import check_choice
 from densehash.errors import InputError
-from densehash.export.registry import TARGETS
-from densehash.export.rows import AnyIndex, Export, bit_strings, codes_of
 
 if TYPE_CHECKING:
-    from densehash.export.duckdb import to_duckdb
-    from densehash.export.faiss import faiss_transform, to_faiss
-    from densehash.export.lance import to_lance
-    from densehash.export.parquet import to_parquet
-    from densehash.export.pgvector import to_pgvector
-    from densehash.export.sqlite_vec import to_sqlite_vec
-    from densehash.export.usearch import to_usearch
+    from densehash.export.duckdb import to_duckdb as to_duckdb
+    from densehash.export.faiss import faiss_transform
+    from densehash.export.faiss import to_faiss as to_faiss
+    from densehash.export.lance import to_lance as to_lance
+    from densehash.export.parquet import to_parquet as to_parquet
+    from densehash.export.pgvector import to_pgvector as to_pgvector
+    from densehash.export.rows import AnyIndex, Export, bit_strings, codes_of
+    from densehash.export.sqlite_vec import to_sqlite_vec as to_sqlite_vec
+    from densehash.export.usearch import to_usearch as to_usearch
 
-__all__ = [
-    "TARGETS",
-    "Export",
-    "bit_strings",
-    "codes_of",
-    "export",
-    "faiss_transform",
-    "to_duckdb",
-    "to_faiss",
-    "to_lance",
-    "to_parquet",
-    "to_pgvector",
-    "to_sqlite_vec",
-    "to_usearch",
-]
+
+class Target(NamedTuple):
+    """A system that codes are exported to.
+
+    Attributes
+    ----------
+    about : what is written, in words
+    takes_vectors : whether it gets the payload, and vectors where they are asked for; if not, it
+        gets ids and codes alone
+    """
+
+    about: str
+    takes_vectors: bool
+
+
+# Each is a file of its name with a function ``to_NAME(index, path, *, force)``, which takes
+# ``vectors``, too, where the entry says so. The file is imported when the function is used: the
+# command line lists all systems, and must not load numpy for that.
+TARGETS = {
+    "faiss": Target("a binary index of faiss", False),
+    "usearch": Target("an index of usearch, b1", False),
+    "parquet": Target("a Parquet file", True),
+    "lance": Target("a folder of Lance", True),
+    "duckdb": Target("a database of DuckDB, with codes as BIT", True),
+    "sqlite-vec": Target("a SQLite database with codes as bit[n]", True),
+    "pgvector": Target("a SQL file for PostgreSQL with pgvector, codes as bit(n)", True),
+}
+"""Systems by name, as ``to`` and ``--to`` have them."""
+
+_FUNCTIONS = {target: f"to_{target.replace('-', '_')}" for target in TARGETS}
+_MODULE_OF = {
+    **{function: function.removeprefix("to_") for function in _FUNCTIONS.values()},
+    "faiss_transform": "faiss",
+    **dict.fromkeys(("Export", "bit_strings", "codes_of"), "rows"),
+}
+
+__all__ = ["TARGETS", "Export", "Target", "bit_strings", "codes_of", "export", "faiss_transform"]
+__all__ += list(_FUNCTIONS.values())
 
 
 def export(
@@ -54,7 +76,7 @@ def export(
     ----------
     index : an index of codes, in shards or not
     to : one of TARGETS
-    path : the file, or for Lance the folder
+    path : the file or folder that is written
     vectors : whether vectors are written, too
     force : whether existing files are replaced
 
@@ -67,32 +89,31 @@ def export(
     >>> import numpy as np
     >>> from densehash.index import Index
     >>> index = Index.build(np.eye(4), sketch="codes", n_bits=8)
-    >>> export(index, "excel", "codes.xls")
+    >>> export(index, "excel", "codes.xls")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    densehash.errors.InputError: to must be 'faiss' or 'usearch' or 'parquet' or 'lance' or \
-'duckdb' or 'sqlite-vec' or 'pgvector', got 'excel'
+    densehash.errors.InputError: to must be 'faiss' or 'usearch' or 'parquet' or ..., got 'excel'
     """
+    from densehash.checks import check_choice  # noqa: PLC0415  brings numpy
+
     check_choice(to, "to", tuple(TARGETS))
     options = {"vectors": vectors} if TARGETS[to].takes_vectors else {}
     if vectors and not options:
         raise InputError(f"{to} gets codes alone: leave vectors (--vectors) out")
-    found: Export = _function(to)(index, path, force=force, **options)
+    found: Export = _loaded(_FUNCTIONS[to])(index, path, force=force, **options)
     return found
 
 
-def _function(target: str) -> Any:
-    name = target.replace("-", "_")
-    return getattr(importlib.import_module(f"{__name__}.{name}"), f"to_{name}")
+def _loaded(name: str) -> Any:
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "faiss_transform":
-        return importlib.import_module(f"{__name__}.faiss").faiss_transform
-    target = name.removeprefix("to_").replace("_", "-")
-    if not name.startswith("to_") or target not in TARGETS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _function(target)
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _loaded(name)
 
 
 def __dir__() -> list[str]:

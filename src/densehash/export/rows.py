@@ -1,4 +1,4 @@
-"""What leaves an index: ids, codes, vectors and payload, in the order of ids, some at a time."""
+"""The exported rows of an index: ids, codes, vectors and payload, in the order of ids, in parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Export", "Part", "Snapshot", "bit_strings", "check_free", "codes_of"
 AnyIndex: TypeAlias = "Index | ShardedIndex"
 
 OWN = ("id", "code", "vector")
-"""Names of the columns that are not the payload's."""
+"""Names of the columns that do not come from the payload."""
 
 _PART_ROWS = 16_384
 
@@ -57,11 +57,11 @@ class Part(NamedTuple):
 
     Attributes
     ----------
-    start : the number of the first
+    start : the number of the first row
     ids : int64 (m,), or strings in an array of objects
     codes : uint8 (m, width)
-    vectors : float32 (m, d); None where they are not exported
-    payload : pyarrow Table of m rows; None where it is not exported
+    vectors : float32 (m, d); None if they are not exported
+    payload : pyarrow Table of m rows; None if it is not exported
     """
 
     start: int
@@ -72,13 +72,13 @@ class Part(NamedTuple):
 
 
 class Snapshot:
-    """The rows of an index at one moment. Files that are read are compared with their checksums.
+    """The rows of an index at one moment. The files that it reads are checked by their checksums.
 
     Parameters
     ----------
-    index : of codes; in shards, too, which are read here
-    vectors : whether vectors are exported
-    payload : whether the payload is exported, where there is one
+    index : an index of codes; a sharded index is read on this machine
+    vectors : whether to export vectors
+    payload : whether to export the payload, if there is one
 
     Examples
     --------
@@ -125,18 +125,18 @@ class Snapshot:
 
     @property
     def ids(self) -> NDArray[Any]:
-        """Of all rows, rising: int64 (n,), or strings in an array of objects."""
+        """The ids of all rows, ascending: int64 (n,), or strings in an array of objects."""
         return public_ids(self._rows.ids[self._order])
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """The group of each row, int64 (n,); None where the kind has no groups."""
+        """The group of each row, int64 (n,); None if the kind has no groups."""
         labels = self._rows.labels
         return None if labels is None else labels[self._order].astype(np.int64)
 
     @property
     def names(self) -> list[str]:
-        """What the columns of the payload are called: one named as ours gets a prefix."""
+        """Names of the payload's columns; one that is named as a column in OWN gets a prefix."""
         taken = {name.lower() for name, _ in self.columns}
         found = []
         for name, _ in self.columns:
@@ -147,7 +147,7 @@ class Snapshot:
         return found
 
     def check_names(self, system: str) -> list[str]:
-        """The same, for a system that takes large and small letters of names for the same."""
+        """The same, for a system that ignores case: refuses names that differ only in case."""
         seen: dict[str, str] = {}
         for name in self.names:
             other = seen.setdefault(name.lower(), name)
@@ -159,7 +159,7 @@ class Snapshot:
         return self.names
 
     def parts(self) -> Iterator[Part]:
-        """All rows, some at a time."""
+        """All rows, in parts."""
         codes, vectors, payload = self._rows.columns["codes"], self._rows.vectors, self._payload
         for start in range(0, len(self), _PART_ROWS):
             some = self._order[start : start + _PART_ROWS]
@@ -176,7 +176,7 @@ class Snapshot:
         return self._rows.payload if self.columns else None
 
     def schema(self) -> Any:
-        """Of :meth:`tables`: id, code, vector where it is exported, and the payload."""
+        """The schema of :meth:`tables`: id, code, vector if it is exported, and the payload."""
         pa = arrow()
         fields = [
             pa.field("id", pa.string() if self.has_strings else pa.int64(), nullable=False),
@@ -196,7 +196,7 @@ class Snapshot:
         return pa.schema(fields, about)
 
     def tables(self) -> Iterator[Any]:
-        """All rows as pyarrow Tables, some at a time."""
+        """All rows as pyarrow Tables, in parts."""
         pa = arrow()
         schema = self.schema()
         for part in self.parts():
@@ -229,14 +229,14 @@ def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
 
 
 def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
-    """Codes of queries, to be compared with codes that were exported.
+    """Codes of queries, to compare with exported codes.
 
-    They are made as the index makes them: with cosine, queries are first scaled to length one, with
-    ip to the length to which the index scales its rows.
+    They are made as the index makes its codes: with cosine, queries are first scaled to length one,
+    with ip to the length to which the index scales its rows.
 
     Parameters
     ----------
-    index : of codes
+    index : an index of codes
     Q : real array of shape (q, d); finite
 
     Returns
@@ -254,7 +254,7 @@ def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
 
 
 def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
-    """Codes as texts of zeros and ones, as ``BIT`` of DuckDB and PostgreSQL takes them.
+    """Codes as strings of zeros and ones, for the type ``BIT`` of DuckDB and PostgreSQL.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
 
     Returns
     -------
-    n texts; bit i of a code is character i of its text
+    n strings; bit i of a code is character i of its string
 
     Examples
     --------
@@ -275,12 +275,12 @@ def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 
 def check_free(paths: Sequence[Path], *, force: bool) -> None:
-    """Refuse, before any work is done, to replace files.
+    """Refuse to replace files, before any work is done.
 
     Parameters
     ----------
-    paths : all that will be written
-    force : whether files that are there are replaced
+    paths : all files that will be written
+    force : whether to replace files that exist
 
     Examples
     --------

@@ -1,3 +1,3 @@
-"""What runs on a GPU: one file a job. Nothing here is imported before a tensor of torch came."""
+"""Code for GPUs, one file for each job. It is imported only when a tensor of torch is used."""
 
 __all__: list[str] = []

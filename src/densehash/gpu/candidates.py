@@ -1,8 +1,8 @@
-"""Rows that may be among the nearest of a query: all of those, and not many more.
+"""Finds all rows that may be among the nearest of a query, and not many others.
 
 A sample of rows gives each query a limit that more than k rows should be below. One pass over all
-products keeps what is below it. Then it is seen whether there are k: where not, or where there are
-more than there is room for, the caller goes another way.
+products keeps what is below the limit. If it keeps fewer than k rows, or more than there is room
+for, ``enough`` is False for the query, and the caller must answer it in another way.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from densehash.locks import cached_property
 
 __all__ = ["Candidates", "Problem", "blocks_of_queries", "candidates"]
 
-_STRIDE = 32  # one of so many rows is in the sample
+_STRIDE = 32  # one of this many rows is in the sample
 _SMALLEST_SAMPLE = 2**12
 _LARGEST_SAMPLE = 2**18
-_SAMPLE_BLOCK = 2**27  # products of queries with the sample
-_BLOCK = 2**29  # numbers of rows in the form of products
-_ENTRIES = 2**25  # candidates of all queries of a block
+_SAMPLE_BLOCK = 2**27  # products of queries with the sample, at once
+_BLOCK = 2**29  # numbers of rows, as products take them, at once
+_ENTRIES = 2**25  # candidates of all queries in a block
 _MOST_QUERIES = 2**14
 
 
 class Problem(ABC):
     """Queries and rows whose products bound distances.
 
-    ``factors @ rows + base`` is a bound from below, but for half the slack of the query; the bound
-    from above is higher by the spread of the row and by the slack.
+    ``factors @ rows + base``, minus half the slack of the query, is a lower bound. The upper bound
+    is higher by the spread of the row and the slack of the query.
     """
 
     n_rows: int
@@ -40,30 +40,30 @@ class Problem(ABC):
     device: torch.device
     dtype: torch.dtype
     extra: float = 1.0
-    """How many times the room is needed that exact values would."""
+    """How many times as much room as for exact values is needed."""
     more: int = 0
-    """Rows that may share a value, beside."""
+    """Additional room, for rows that may have the same value."""
 
     @abstractmethod
     def queries(self, asked: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Factors (q, width) and slacks (q,) of some queries; None where there are none."""
+        """Factors (q, width) and slacks (q,) of some queries; slacks may be None."""
 
     @abstractmethod
     def rows(self, some: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Rows (n, width) and base (n,) of rows at some positions."""
 
     spread: Tensor | None = None
-    """Of all rows, (n_rows,); None where there is none."""
+    """The spread of all rows, (n_rows,); None if it is zero."""
 
     @cached_property
     def stride(self) -> int:
-        """One of so many rows is in the sample."""
+        """One of this many rows is in the sample."""
         usual = min(_STRIDE, max(self.n_rows // _SMALLEST_SAMPLE, 1))
         return max(usual, -(-self.n_rows // _LARGEST_SAMPLE))
 
     @cached_property
     def sample(self) -> Tensor:
-        """Rising positions, one of each stretch of rows: an order of rows does no harm."""
+        """Ascending positions, one at random in each stretch of rows, in case rows are sorted."""
         chance = torch.Generator(self.device).manual_seed(0)
         n = self.n_rows // self.stride
         own = torch.randint(self.stride, (n,), generator=chance, device=self.device)
@@ -71,7 +71,7 @@ class Problem(ABC):
 
     @cached_property
     def sample_rows(self) -> tuple[Tensor, Tensor]:
-        """The sample as products take it, with bounds from above."""
+        """The sample as products take it, with upper bounds."""
         rows, base = self.rows(self.sample)
         if self.spread is not None:
             base = base + self.spread[self.sample].to(base.dtype)
@@ -86,7 +86,7 @@ class Problem(ABC):
         return padded(rows), padded(base, torch.inf)
 
     def append(self, factors: Tensor, limits: Tensor, room: Room) -> None:
-        """Put all rows below the limits into the room."""
+        """Put all rows below the limits into ``room``."""
         step = max(_BLOCK // self.width // TILE, 1) * TILE
         for start in range(0, self.n_rows, step):
             some = slice(start, min(start + step, self.n_rows))
@@ -94,12 +94,12 @@ class Problem(ABC):
             append(factors, rows, base, limits, room, start)
 
     def rank(self, k: int) -> int:
-        """The place in the order of the sample that k rows should not reach: five deviations."""
+        """The rank in the sample that is almost surely beyond the k nearest: five deviations."""
         mean = k / self.stride
         return math.ceil(mean + 5 + (5 * math.sqrt(mean) if self.stride > 1 else 0))
 
     def capacity(self, k: int) -> int:
-        """Room for what is below the limit, and for some that are no farther."""
+        """Room for the rows below the limit, almost surely enough, and for equal ones."""
         rank = self.rank(k)
         most = rank + 5 + (5 * math.sqrt(rank) if self.stride > 1 else 0)
         return min(math.ceil(self.extra * self.stride * most) + self.more + 64, self.n_rows)
@@ -111,10 +111,10 @@ class Candidates:
 
     Attributes
     ----------
-    values : (q, c), bounds from below; infinite where there are fewer
-    where : int64 (q, c), -1 where there are fewer
-    slack : (q,), see :class:`Problem`; None where there is none
-    enough : bool (q,), whether all that may be among the k nearest are here
+    values : (q, c), lower bounds; infinite for missing candidates
+    where : int64 (q, c), positions; -1 for missing candidates
+    slack : (q,), see :class:`Problem`; may be None
+    enough : bool (q,), whether these are all rows that may be among the k nearest
     """
 
     values: Tensor
@@ -124,7 +124,7 @@ class Candidates:
 
 
 def blocks_of_queries(n_queries: int, capacity: int) -> list[slice]:
-    """Queries whose candidates fit into memory together.
+    """Divide queries into blocks whose candidates fit into memory.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def blocks_of_queries(n_queries: int, capacity: int) -> list[slice]:
 
 
 def candidates(problem: Problem, asked: Tensor, k: int) -> Candidates:
-    """Rows that may be among the k nearest of some queries, int64 (q,); k at most all rows.
+    """Rows that may be among the k nearest of the queries at ``asked``, int64 (q,); k <= n_rows.
 
     Examples
     --------
@@ -164,11 +164,11 @@ def candidates(problem: Problem, asked: Tensor, k: int) -> Candidates:
 
 
 def _limits(problem: Problem, factors: Tensor, k: int) -> Tensor:
-    """What k rows of each query should be below, and not many more."""
+    """For each query a limit that k rows, and not many more, should be below."""
     rows, base = problem.sample_rows
     rank = problem.rank(k)
     if rank > len(rows):
-        most = torch.finfo(base.dtype).max  # below what padding has
+        most = torch.finfo(base.dtype).max  # all rows are below it, but padding is not
         return torch.full((len(factors),), most, dtype=base.dtype, device=problem.device)
     step = max(_SAMPLE_BLOCK // len(rows), 1)
     asked = factors.to(base.dtype)

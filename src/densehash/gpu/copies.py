@@ -1,7 +1,7 @@
-"""Large tensors from a GPU to memory, by several threads.
+"""Copies large tensors from a GPU to memory, with several threads.
 
-Torch copies with one thread, which also takes every new page of memory from the system: a GPU
-could send fifty times as much.
+Torch copies with one thread, which also has to get every new page of memory from the system. A GPU
+could send fifty times as much in that time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def array_of(tensor: torch.Tensor, threads: int) -> NDArray[Any]:
 
     Parameters
     ----------
-    tensor : of real numbers
-    threads : how many may copy
+    tensor : a tensor of real numbers
+    threads : how many threads may copy
 
     Examples
     --------
     >>> array_of(torch.ones(1, 2), threads=1)
     array([[1., 1.]], dtype=float32)
     """
-    if tensor.dtype == torch.bfloat16:  # which numpy does not have
+    if tensor.dtype == torch.bfloat16:  # numpy does not have this type
         tensor = tensor.float()
     if tensor.device.type == "cpu":
         here: NDArray[Any] = tensor.numpy()

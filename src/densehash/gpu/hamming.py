@@ -1,7 +1,7 @@
-"""Hamming search over codes on a GPU: distances are products of signs, on tensor cores.
+"""Hamming search over codes on a GPU: distances are products of signs, computed on tensor cores.
 
-A code of B bits becomes B numbers of ±1, a query numbers of ∓1/2: their product is the distance
-less B/2, exactly. See :mod:`densehash.hamming` for what the functions promise.
+A code of B bits becomes B numbers ±1, a query B numbers ∓1/2. Their product is exactly the distance
+minus B/2. See :mod:`densehash.hamming` for what the functions promise.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from densehash.gpu.products import Room, count, padded, padded_width, sign_type
 
 __all__ = ["histogram", "histogram_of_pairs", "top_k", "within"]
 
-_POSITION_BITS = 48  # of a key, below the distance
+_POSITION_BITS = 48  # lowest bits of a key; the distance is above them
 _LAST = torch.iinfo(torch.int64).max
-_MANTISSA = 23  # of float32
-_BLOCK = 2**24  # keys, or bytes of codes, at once
-_QUERIES = 2**12  # of `within`: their number, a distance and a position are one key
+_MANTISSA = 23  # bits of the mantissa of float32
+_BLOCK = 2**24  # keys, or bytes of codes, in memory at once
+_QUERIES = 2**12  # at once in `within`: a query's number, a distance and a position make one key
 
 
 def top_k(queries: Tensor, codes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """See :func:`densehash.hamming.top_k`; all is on one device.
+    """See :func:`densehash.hamming.top_k`; all tensors are on one device.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def top_k(queries: Tensor, codes: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def within(queries: Tensor, codes: Tensor, radius: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`densehash.hamming.within`; all is on one device.
+    """See :func:`densehash.hamming.within`; all tensors are on one device.
 
     Examples
     --------
@@ -129,9 +129,10 @@ def histogram_of_pairs(
 
 
 class _Codes(Problem):
-    """Codes as signs. A value is a distance and, in what float32 has left, a part of a position.
+    """Codes as signs. A value is a distance plus, in the spare bits of float32, part of a position.
 
-    With it, equal distances have a limit too, so that no more is kept of many equal codes.
+    So a limit also separates equal distances by position, and many equal codes do not fill the
+    room.
     """
 
     dtype = torch.float32
@@ -150,7 +151,7 @@ class _Codes(Problem):
         self._signs, self._turned = (one.to(sign_type(self.device)) for one in (signs, -signs / 2))
 
     def queries(self, asked: Tensor) -> tuple[Tensor, None]:
-        """Signs of codes, halved and turned."""
+        """Signs of codes, times -1/2."""
         return self._unpacked(self._queries[asked], self._turned), None
 
     def rows(self, some: slice | Tensor) -> tuple[Tensor, Tensor]:
@@ -165,7 +166,7 @@ class _Codes(Problem):
         return self._unpacked(some_rows, self._signs), base
 
     def _unpacked(self, codes: Tensor, signs: Tensor) -> Tensor:
-        # The signs of a byte are one or two numbers of 64 bits.
+        # The eight signs of a byte are copied as one or two numbers of 64 bits.
         of_bytes = signs.view(torch.int64)
         found = torch.zeros((len(codes), self.width), dtype=signs.dtype, device=self.device)
         filled = of_bytes[codes.int()].reshape(len(codes), -1)
@@ -174,12 +175,12 @@ class _Codes(Problem):
 
 
 def _keys(values: Tensor, where: Tensor) -> Tensor:
-    """Distances and positions as numbers in the order of answers."""
+    """Keys of distances and positions, whose order is that of answers."""
     return (values.clamp(max=2**15).long() << _POSITION_BITS) | where
 
 
 def _all_compared(problem: _Codes, asked: Tensor, k: int) -> Tensor:
-    """The k least keys of some queries, by comparing all codes, some at a time."""
+    """The k smallest keys of some queries, found by comparing all codes, in blocks."""
     found = []
     step = max(min(_BLOCK // 64, problem.n_rows), 2 * k)
     queries_step = max(_BLOCK // (step + k), 1)
@@ -197,7 +198,7 @@ def _all_compared(problem: _Codes, asked: Tensor, k: int) -> Tensor:
 
 
 def _within(problem: _Codes, asked: Tensor, radius: int) -> tuple[Tensor, Tensor]:
-    """How many codes each query has, int64 (q,); and their keys, of one query after the other."""
+    """How many codes are within the radius of each query, int64 (q,), and their keys by query."""
     factors = padded(problem.queries(asked)[0])
     limits = torch.full((len(asked),), float(radius), device=problem.device)
     limits = padded(limits, -torch.inf)

@@ -1,6 +1,6 @@
-"""Kernels of Triton. Only :mod:`densehash.gpu.products` imports this, where there is Triton.
+"""Triton kernels. This module is imported late, because it needs Triton.
 
-All take rows and queries padded to whole tiles, so that no load has a mask.
+Those for products take rows and queries padded to whole tiles, so that no load needs a mask.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import triton.language as tl
 
 __all__ = ["append", "count", "descend", "plain_sums"]
 
-TILE = 128  # queries and rows come in multiples of it
-_TILES = 64  # of rows that a program goes through
+TILE = 128  # numbers of queries and rows are multiples of it
+_TILES = 64  # tiles of rows for each program
 _SUMS = 32  # rows that a program compares at once
-_WIDTH = 64  # of their features
-_LEAST_SHARED = 99 << 10  # bytes, of a GPU of any kind from 2020 on
-_SIGNS = 1024  # that a program holds, of one warp
+_WIDTH = 64  # features that it reads at once
+_LEAST_SHARED = 99 << 10  # bytes that every GPU from 2020 on has
+_SIGNS = 1024  # signs that a program of one warp holds
 
-# Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
-# is gained by that.
+# Triton compiles a kernel again if an integer argument is 1 or a multiple of 16. For these
+# arguments that gains nothing.
 _counts = triton.jit(
     do_not_specialize=["first", "n_tiles", "n_counts", "n_queries", "n_rows", "sweeps", "d", "m"]
 )
 
-# What most products are too large for. A store of Triton would first move the whole tile through
-# shared memory, to write whole lines; this leaves products where they are.
+# Stores the few products that are at most the limit. A store of Triton would first move the whole
+# tile through shared memory, to write whole lines; this leaves products in their registers.
 _KEEP = tl.constexpr("""
 {
     .reg .pred out;
@@ -62,7 +62,7 @@ def _products(
     QUERIES: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Products of a tile of queries with a tile of rows; queries are held where they fit."""
+    """Products of a tile of queries with a tile of rows; if queries fit, they are held."""
     if WIDTH == STEP:
         features = tl.arange(0, STEP)
         some = tl.load(rows + at_rows[:, None] * WIDTH + features[None, :])
@@ -151,7 +151,7 @@ def _count(
 def _plain_sums(
     X,
     queries,  # float64 (q, d)
-    where,  # int64 (q, m), -1 where there is none
+    where,  # int64 (q, m), -1 for a missing row
     sums,  # float64 (q, m)
     d,
     m,
@@ -201,7 +201,7 @@ def _descend(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Each row in a warp: a bit of it is asked for by a sum over all, which is 0 elsewhere."""
+    """Each row is in one warp; a sum over all bits, 0 except for one, reads that bit."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     bits = tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (bits < BITS)[None, :]
@@ -231,8 +231,8 @@ def _descend(
 def _launch(kernel: Any, factors: torch.Tensor, rows: torch.Tensor, *arguments: Any) -> None:
     width = rows.shape[1]
     step = width if width <= 256 else 128
-    # What a program holds of queries and rows fits twice into the shared memory of a Hopper. Of
-    # smaller GPUs, it holds a part of their width at a time.
+    # The queries and rows that a program holds fit twice into the shared memory of a Hopper GPU.
+    # On smaller GPUs, a program holds a part of their width at a time.
     tile = 64 if step * rows.itemsize > 256 else TILE
     about = torch.cuda.get_device_properties(rows.device)
     room = getattr(about, "shared_memory_per_block_optin", _LEAST_SHARED)  # torch 2.4 does not say
@@ -316,7 +316,7 @@ def plain_sums(
 def descend(
     products: torch.Tensor, gram: torch.Tensor, sweeps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Signs (n, n_bits) of ±1, and what they leave of the products (n, n_bits).
+    """Signs (n, n_bits) of ±1, and the rest of the products that they leave (n, n_bits).
 
     Examples
     --------

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Products of rows with a few others on the cores for matrices: margins, nearest centres, sums.
+"""Products of rows with a few vectors, on matrix cores: margins, nearest centres, sums.
 
-A float32 is the sum of three bfloat16, and a product of two float32 that of six products of them,
-but for what float32 rounds off; three of them keep 16 bits. All sums have one order, whatever the
-number of rows: a row has the same margins alone and among others.
+A float32 is the sum of three bfloat16. A product of two float32 is the sum of six products of
+those, up to the rounding of float32; three of them keep 16 bits. All sums have the same order,
+whatever the number of rows, so a row has the same margins alone and among others.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import triton.language as tl
 __all__ = ["margins", "nearest_centers", "sums_by_label"]
 
 _ROWS = 128
-# The nearest centre of wider rows is found by 16 bits of each number: what that rounds off is as
-# little, in sums so long, as what float32 does.
+# For wider rows, the nearest centre is found with 16 bits of each number: in such long sums, the
+# rounding error of that is as small as that of float32.
 _FEW_FEATURES = 256
 _FEWEST_COLUMNS, _MOST_COLUMNS = 16, 128
 _CHUNK, _SUM_ROWS, _SUM_FEATURES = 256, 8, 256
 _SPLIT_FEATURES = 1024
 
 
-# Triton compiles a kernel anew for whole numbers that are multiples of 16, or 1. Of these nothing
-# is gained by that, and groups of many sizes took ten seconds to compile for.
+# Triton compiles a kernel again if an integer argument is 1 or a multiple of 16. For these
+# arguments that gains nothing, and for groups of many sizes it took ten seconds.
 _counts = triton.jit(do_not_specialize=["n", "k"])
 
 
 @triton.jit
 def _split(numbers):
-    """Three bfloat16 whose sum a float32 is."""
+    """Three bfloat16 whose sum is the float32."""
     high = numbers.to(tl.bfloat16)
     rest = numbers - high.to(tl.float32)
     middle = rest.to(tl.bfloat16)
@@ -67,7 +67,7 @@ def _products(
         high, middle, low = _split(some)
         other_high = tl.load(at)
         other_middle = tl.load(at + part)
-        # Cores for matrices cut off what they add to a large sum, so each few have their own.
+        # Matrix cores lose low bits when they add to a large sum, so small sums are made first.
         few = tl.dot(high, other_middle)
         few = tl.dot(middle, other_high, few)
         if ALL:
@@ -145,7 +145,7 @@ def _sums(
     ROWS: tl.constexpr,
     FEATURES: tl.constexpr,
 ):
-    """Sums of some rows in the order of their labels: one for each label that is among them."""
+    """Sums of a chunk of rows, sorted by label: one for each label in the chunk."""
     chunk = tl.program_id(0).to(tl.int64)
     feature = tl.program_id(1) * FEATURES + tl.arange(0, FEATURES)
     begin = chunk * CHUNK
@@ -163,7 +163,7 @@ def _sums(
                 mask=(place[:, None] < stop) & (feature[None, :] < d),
                 other=0.0,
             )
-        # Labels rise, so no other chunk and label have this sum.
+        # Labels ascend, so no other chunk and label write to this place.
         tl.store(sums + (chunk + label) * d + feature, tl.sum(found, 0), mask=feature < d)
 
 
@@ -171,7 +171,7 @@ def _sums(
 def _whole_sums(
     sums, limits, whole, d, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, FEATURES: tl.constexpr
 ):
-    """Sums of a label's sums, in float64."""
+    """The sum of all sums of a label, in float64."""
     label = tl.program_id(0).to(tl.int64)
     feature = tl.program_id(1) * FEATURES + tl.arange(0, FEATURES)
     start = tl.load(limits + label)
@@ -192,7 +192,7 @@ def _whole_sums(
 
 @_counts
 def _split_all(others, parts, halves, k, d, width, part, FEATURES: tl.constexpr):
-    """A row of others as three bfloat16 each, zeros beyond, and half of its square."""
+    """A vector as three bfloat16 for each number, padded with zeros, and half of its square."""
     row = tl.program_id(0).to(tl.int64)
     filled = tl.where(row < k, d, 0)
     squares = tl.zeros((FEATURES,), tl.float32)
@@ -209,9 +209,9 @@ def _split_all(others, parts, halves, k, d, width, part, FEATURES: tl.constexpr)
 
 
 class _Parts:
-    """Others (m, d) as three bfloat16 each, zeros to whole tiles, and how to go through them.
+    """Vectors (m, d) as three bfloat16 for each number, padded to whole tiles, and sizes of steps.
 
-    Made by one kernel: starting several takes longer than they do.
+    One kernel makes them, because starting several takes longer than they run.
     """
 
     def __init__(self, others: Any, features: int, warps: int) -> None:
@@ -241,12 +241,12 @@ class _Parts:
 
 
 def margins(rows: Any, planes: Any, thresholds: Any) -> Any:
-    """Products of rows with planes, less thresholds.
+    """Products of rows with planes, minus thresholds.
 
     Parameters
     ----------
     rows : float32 tensor (n, d) of CUDA, contiguous
-    planes, thresholds : float32 tensors (m, d) and (m,) there
+    planes, thresholds : float32 tensors (m, d) and (m,) on the same device
 
     Returns
     -------
@@ -272,17 +272,18 @@ def margins(rows: Any, planes: Any, thresholds: Any) -> Any:
 
 
 def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
-    """The nearest centre of every row; the first of several equally near.
+    """The nearest centre of every row; the first if several are equally near.
 
     Parameters
     ----------
     rows : float32 tensor (n, d) of CUDA, contiguous
-    centers : float32 tensor (k, d) there
+    centers : float32 tensor (k, d) on the same device
 
     Returns
     -------
     labels : int64 tensor (n,)
-    scores : float32 tensor (n,), the products with the centre less half of its square
+    scores : float32 tensor (n,), the product of each row with its centre minus half of the centre's
+        square
     """
     (n, d), k, parts = rows.shape, len(centers), _Parts(centers, 64, 8)
     labels = torch.empty(n, dtype=torch.int64, device=rows.device)
@@ -306,14 +307,14 @@ def nearest_centers(rows: Any, centers: Any) -> tuple[Any, Any]:
 
 
 def sums_by_label(rows: Any, labels: Any, k: int) -> tuple[Any, Any]:
-    """Sums of the rows of each label from 0 to k - 1, and how many there are.
+    """Sums of the rows with each label from 0 to k - 1, and how many rows each has.
 
-    Rows are added up in the order of their labels, each read once.
+    Rows are added in the order of their labels, and each is read once.
 
     Parameters
     ----------
     rows : float32 tensor (n, d) of CUDA, contiguous
-    labels : int64 tensor (n,) there
+    labels : int64 tensor (n,) on the same device
 
     Returns
     -------
@@ -321,7 +322,7 @@ def sums_by_label(rows: Any, labels: Any, k: int) -> tuple[Any, Any]:
     """
     n, d = rows.shape
     types = torch.uint8, torch.int16, torch.int32
-    small = next(one for one in types if k <= torch.iinfo(one).max)  # sorted sooner
+    small = next(one for one in types if k <= torch.iinfo(one).max)  # sorting is faster
     rising, order = labels.to(small).sort(stable=True)
     limits = torch.searchsorted(rising, torch.arange(k + 1, dtype=small, device=rows.device))
     n_chunks = triton.cdiv(n, _CHUNK)

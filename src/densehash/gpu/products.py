@@ -1,6 +1,6 @@
-"""Which products of queries with rows are small enough: found tile by tile, never held all.
+"""Finds small products of queries with rows, tile by tile, without holding all products.
 
-A kernel of Triton does it on a GPU; where there is none, torch alone, in blocks.
+On a GPU a Triton kernel does this; without Triton, torch does it in blocks.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from torch import Tensor
 __all__ = ["TILE", "Room", "append", "count", "has_kernels", "padded", "padded_width", "sign_type"]
 
 TILE = 128
-"""Queries and rows come in multiples of this."""
+"""Numbers of queries and rows must be multiples of this."""
 
 _BLOCK = 2**24  # products that torch holds at once
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where what was found is put: each query has its own part.
+    """Memory for what is found; each query has its own part.
 
     Attributes
     ----------
     starts : int64 (q + 1,), where the part of a query begins
-    counts : int32 (q,), how many were found; more than there is room for are counted, not kept
-    values : (starts[-1],) products with what was added to them
-    where : int64 (starts[-1],) positions of rows
+    counts : int32 (q,), how many were found; those that do not fit are counted but not kept
+    values : (starts[-1],), products plus base
+    where : int64 (starts[-1],), positions of rows
     """
 
     starts: Tensor
@@ -38,7 +38,7 @@ class Room:
 
     @classmethod
     def of_sizes(cls, sizes: Tensor, dtype: torch.dtype) -> Room:
-        """Room for so many of each query, int64 (q,)."""
+        """Room of the given size for each query, int64 (q,)."""
         starts = torch.zeros(len(sizes) + 1, dtype=torch.int64, device=sizes.device)
         torch.cumsum(sizes, 0, out=starts[1:])
         total = int(starts[-1])
@@ -51,7 +51,7 @@ class Room:
 
 
 def padded(rows: Tensor, value: float = 0) -> Tensor:
-    """Rows with some more, up to a multiple of TILE.
+    """Rows padded with ``value`` to a multiple of TILE.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def padded(rows: Tensor, value: float = 0) -> Tensor:
 
 
 def padded_width(n_features: int) -> int:
-    """The width that kernels take: a power of two from 32 to 256, or a multiple of 128.
+    """The width that kernels need: a power of two from 32 to 256, or a multiple of 128.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def padded_width(n_features: int) -> int:
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether kernels of Triton run there.
+    """Whether Triton kernels run on a device.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def has_kernels(device: torch.device) -> bool:
 
 @cache
 def _kernels_run(device: torch.device) -> bool:
-    """Triton needs a C compiler too, so one is tried."""
+    """Try one kernel, because Triton also needs a C compiler."""
     try:
         from densehash.gpu import kernels  # noqa: PLC0415  needs Triton
 
@@ -97,9 +97,9 @@ def _kernels_run(device: torch.device) -> bool:
         limits = torch.zeros(TILE, device=device)
         kernels.append(ones, ones, limits, limits, room, 0)
         torch.cuda.synchronize(device)
-    except torch.cuda.OutOfMemoryError:  # there may be room the next time
+    except torch.cuda.OutOfMemoryError:  # there may be memory the next time
         raise
-    except Exception:  # noqa: BLE001  whatever it is, torch alone does it
+    except Exception:  # noqa: BLE001  after any error, torch does the work
         return False
     return True
 
@@ -119,7 +119,7 @@ def sign_type(device: torch.device) -> torch.dtype:
 def append(
     factors: Tensor, rows: Tensor, base: Tensor, limits: Tensor, room: Room, first: int
 ) -> None:
-    """Put ``factors @ rows.T + base`` into the room where that is at most a query's limit.
+    """Put the values of ``factors @ rows.T + base`` up to the limit of the query into ``room``.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def append(
     rows : the same type (n, width), n a multiple of TILE
     base : float32 or float64 (n,); infinite for padding
     limits : float32 or float64 (q,); minus infinity for padding
-    room : of q queries
+    room : room for q queries
     first : the position of the first row
 
     Products of float8 and float16 are summed in float32.
@@ -169,9 +169,9 @@ def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tenso
     Parameters
     ----------
     factors, rows : as in :func:`append`
-    n_rows : those that are no padding
-    half : added to the products, which are then whole numbers from 0 on
-    counts : int32 (q, m); of fewer queries than factors, where these are padded
+    n_rows : how many rows are not padding
+    half : added to the products, which are then integers from 0 on
+    counts : int32 (q, m); q may be less than the number of factors, which are padded
 
     Examples
     --------
@@ -198,6 +198,6 @@ def count(factors: Tensor, rows: Tensor, n_rows: int, half: float, counts: Tenso
 
 
 def _fit_kernels(factors: Tensor, rows: Tensor) -> bool:
-    """Whether kernels run on the device, and 32 bits count all numbers of a block."""
+    """Whether kernels run on the device, and 32 bits can index all numbers of a block."""
     most = max(factors.numel(), rows.numel())
     return has_kernels(factors.device) and most < 2**31

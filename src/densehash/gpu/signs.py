@@ -1,7 +1,7 @@
 """Signs of residuals by descent, on the device of the rows.
 
-See :mod:`densehash.index.sketches.decoder`: the same steps as in native code, but products are of
-floats, not of whole numbers. A few signs in a hundred differ, and are as good.
+See :mod:`densehash.index.sketches.decoder`. The steps are those of the native code, but products
+are of floats, not of integers. A few signs in a hundred differ, and are as good.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from densehash.gpu.products import has_kernels
 
 __all__ = ["descend"]
 
-_ROWS = 2**17  # at a time
+_ROWS = 2**17  # rows at a time
 
 
 def descend(
@@ -27,14 +27,14 @@ def descend(
     gram: NDArray[np.float32],
     sweeps: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Signs, and what factors are made of: see ``Decoder.descend``.
+    """Signs, and the numbers from which factors are computed: see ``Decoder.descend``.
 
     Parameters
     ----------
     rows : float32 (n, d)
     labels : uint32 (n,)
     centers : float32 (g, d)
-    products : float32 (g, n_bits), of the centres with the decoder
+    products : float32 (g, n_bits), products of the centres with the decoder
     matrix, gram : float32 (n_bits, d) and (n_bits, n_bits)
     sweeps : how often each sign may flip
 
@@ -77,7 +77,7 @@ def descend(
 
 
 def _by_torch(products: Tensor, gram: Tensor, sweeps: int) -> tuple[Tensor, Tensor]:
-    """Signs (n, n_bits) of ±1, and what they leave of the products (n, n_bits)."""
+    """Signs (n, n_bits) of ±1, and the rest of the products that they leave (n, n_bits)."""
     left = products.clone()
     signs = torch.empty_like(left)
     for bit in range(len(gram)):

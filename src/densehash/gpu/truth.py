@@ -1,8 +1,8 @@
-"""Exact neighbours of rows on a GPU: see :mod:`densehash.truth` for what is promised.
+"""Exact neighbours of rows on a GPU: see :mod:`densehash.truth` for what the functions promise.
 
-Products in float16, summed in float32, bound every distance; what may be among the nearest is
-compared by the plain sum in float64. Queries for which float16 tells too few rows apart are tried
-again with products in float64, and what is left of those is for the host.
+Products in float16, summed in float32, give bounds of every distance. Rows that may be among the
+nearest are then compared by the plain sum in float64. Queries for which float16 is too coarse are
+tried again with products in float64, and the host answers those that are still left.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from densehash.gpu.products import has_kernels, padded_width
 
 __all__ = ["nearest", "plain_sums", "squared_lengths"]
 
-_BLOCK = 2**25  # numbers in float64 at once
-_LONGEST = 2.0**13  # of rows and queries in float16, whose largest number is below 2 ** 16
-_QUERY = 2.0**7  # the length of queries where it does not matter
-_LARGE = 1e100  # of squared lengths
+_BLOCK = 2**25  # float64 numbers in memory at once
+_LONGEST = 2.0**13  # length of rows and queries in float16, whose largest number is below 2 ** 16
+_QUERY = 2.0**7  # length of queries for metrics that ignore it
+_LARGE = 1e100  # limit of squared lengths
 
 
 def nearest(
     queries: Tensor, X: Tensor, m: int, metric: str, *, ordered: bool
 ) -> tuple[Tensor, Tensor]:
-    """The m nearest rows of each query, and which queries are for the host to answer.
+    """The m nearest rows of each query, and the queries that the host must answer.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def nearest(
     Returns
     -------
     positions : int64 (q, m)
-    left : int64, the queries whose positions are not known; all, where products of lengths could
+    left : int64, the queries whose positions are unknown; all queries if products of lengths could
         vanish or overflow in float64
 
     Examples
@@ -70,7 +70,7 @@ def nearest(
 
 
 def squared_lengths(X: Tensor) -> Tensor:
-    """Of rows, in float64, (n,); infinite or NaN where a row is not finite.
+    """Squared lengths of rows, float64 (n,); not finite if the row is not.
 
     Examples
     --------
@@ -83,18 +83,18 @@ def squared_lengths(X: Tensor) -> Tensor:
 
 
 def plain_sums(X: Tensor, queries: Tensor, where: Tensor, metric: str) -> Tensor:
-    """What decides, in the end: one number for each of some rows of a query.
+    """The number that decides the order of rows, for some rows of each query.
 
     Parameters
     ----------
     X : real (n, d)
     queries : float64 (q, d)
-    where : int64 (q, m), -1 where there is none
+    where : int64 (q, m), positions of rows; -1 for a missing row
     metric : "l2", "cosine" or "ip"
 
     Returns
     -------
-    float64 (q, m), infinite where there is none
+    float64 (q, m), infinite for a missing row
 
     Examples
     --------
@@ -121,13 +121,13 @@ def plain_sums(X: Tensor, queries: Tensor, where: Tensor, metric: str) -> Tensor
 
 
 def _may_be_nearest(found: Candidates, problem: _Vectors, m: int) -> Tensor:
-    """Positions (q, c) of candidates that bounds leave among the m nearest, rising, -1 last."""
+    """Ascending positions (q, c) of candidates that may be among the m nearest, then -1."""
     highs = found.values + problem.spread[found.where]
     limits = highs.kthvalue(m, dim=1).values + found.slack
     beyond = found.values > limits[:, None]
     most = max(int((~beyond).sum(1).max()), m)
     where = found.where.masked_fill(beyond | (found.where < 0), problem.n_rows)
-    # Of the least `most` positions, those beyond are none or the last.
+    # Rows beyond the limit have the largest number, so the `most` smallest include all others.
     where = where.topk(most, dim=1, largest=False).values if most < where.shape[1] else where
     where = where.sort(dim=1).values
     return where.masked_fill_(where == problem.n_rows, -1)
@@ -138,11 +138,11 @@ def _rows_at_once(X: Tensor) -> int:
 
 
 class _Vectors(Problem):
-    """Vectors as products take them, with all that these can err by.
+    """Vectors as products take them, with bounds of the errors of these products.
 
-    A product of vectors that were rounded to float16, and summed in float32, is wrong by at most
-    (2⁻¹⁰ + (d + 32) 2⁻²²) |q| |x|, and a little where numbers are below the smallest normal one.
-    In float64 it is (d + 32) 2⁻⁵¹ |q| |x|. What is told here is more than that.
+    If vectors are rounded to float16 and products summed in float32, the error is at most
+    (2⁻¹⁰ + (d + 32) 2⁻²²) |q| |x|, and a little more if numbers are below the smallest normal one.
+    In float64 it is at most (d + 32) 2⁻⁵¹ |q| |x|. The bounds here are larger than that.
     """
 
     spread: Tensor
@@ -158,7 +158,7 @@ class _Vectors(Problem):
         unit = 1.01 * 2**-10 + (d + 32) * 2**-22 if small else (d + 32) * 2**-51
         vanished = 1.01 * d**0.5 * 2**-25 if small else 0.0
         asked = queries.double()
-        if metric == "l2":  # about the mean, vectors are shorter and products err less
+        if metric == "l2":  # relative to the mean, vectors are shorter and errors smaller
             self._center = _mean(X)
             asked = asked - self._center
         else:
@@ -173,7 +173,7 @@ class _Vectors(Problem):
             longest = lengths.max()
             if metric == "l2":
                 longest = torch.maximum(longest, of_queries.max())
-            # A power of two, which rounds nothing.
+            # A power of two, so that scaling rounds nothing.
             scale = torch.exp2(-torch.frexp(longest)[1].double()) * _LONGEST
             scale = torch.where(longest > 0, scale, 1.0)
             self._scale = scale.expand(len(X))
@@ -181,7 +181,7 @@ class _Vectors(Problem):
         if metric == "l2":  # |x|² − 2 ⟨q, x⟩, and 2 |q| |x| is at most |q|² + |x|²
             asked, of_queries = asked * scale, of_queries * scale
             errors = unit * lengths.square() + 2 * vanished * lengths
-            moved = 2**-51 * (lengths.max() + scale * self._center.norm())  # by the mean
+            moved = 2**-51 * (lengths.max() + scale * self._center.norm())  # rounding of the mean
             slack = unit * of_queries.square() + 2 * vanished * (of_queries + 1)
             slack += 8 * moved * (lengths.max() + of_queries + moved)
             self._factors, base = -2 * asked, lengths.square() - errors
@@ -193,11 +193,11 @@ class _Vectors(Problem):
         self.spread = (2 * errors).to(self.dtype)
 
     def queries(self, asked: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries times -2, or -1 where products alone are compared."""
+        """Queries times -2 for distances, times -1 for products."""
         return self._widened(self._factors[asked]), self._slack[asked]
 
     def rows(self, some: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Rows, about their mean where distances are compared."""
+        """Rows; for distances, minus their mean."""
         rows, scale = self._X[some], self._scale[some]
         found = torch.zeros((len(rows), self.width), dtype=self._type, device=self.device)
         step = _rows_at_once(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.random import RandomState
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from densehash.bits import MAX_BITS
 from densehash.checks import check_chance, check_choice, check_integer, check_vectors
+from densehash.choices import SketchName
 from densehash.columns import on_gpu
 from densehash.errors import InputError
 from densehash.index.columns import Columns
@@ -22,10 +23,10 @@ from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
 from densehash.index.lengths import rows_of_length
 from densehash.index.segment import VECTOR_TYPES
-from densehash.index.sketches import Bits, Codes, Products, Signs, Sketch
+from densehash.index.sketches import SKETCHES, Bits, Codes, Products, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
 from densehash.index.sketches.products import Sample
-from densehash.index.sketches.signs import can_have, check_bits, n_bits_for
+from densehash.index.sketches.signs import can_have
 from densehash.index.state import Settings, State
 from densehash.parallel import n_threads
 from densehash.rows import Rows, rows_of
@@ -52,13 +53,12 @@ _USUAL_BITS = 256
 
 # Below this many rows, a scan of all rows is faster than groups.
 _FEW_ROWS = 100_000
-_FEW_ROWS_OF_SIGNS = 2_000
+_FEW_ROWS_WITHOUT_HASHER = 2_000
 
 _TRIED = 512  # random rows from which a hasher learns, to check its parameters
 
 # The default, if the other settings allow it.
-_USUAL_SKETCH = Signs.name
-_KINDS_OF_SIGNS = (Flat.name, Grouped.name)
+_USUAL_SKETCH = Signs
 
 
 def rows_to_build(X: Any, metric: str) -> tuple[NDArray[Any] | Source, Any]:
@@ -169,11 +169,13 @@ def learnt(
     check_choice(metric, "metric", METRICS)
     rows_to_learn = partial(rows_of, hashed, verbose=verbose, device=current_device())
     options = {"n_groups": n_groups, "n_tables": n_tables}
+    chosen = sketch_for(sketch, hasher, kind, n_bits)
     made: Sketch
     settings = Settings()
-    if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
-        _check_no_hasher(hasher)
-        where, made, reason = _signs_for(
+    if not issubclass(chosen, Codes):
+        _check_no_hasher(hasher, chosen)
+        where, made, reason = _learnt_without_hasher(
+            chosen,
             kind,
             rows_to_learn(),
             n_bits,
@@ -182,11 +184,11 @@ def learnt(
             metric=metric,
             random_state=random_state,
             second=vector_type is None,
-            scaled=vector_type == "int8" and dtype.kind == "f",
+            scaled=chosen.takes_scales and vector_type == "int8" and dtype.kind == "f",
             groups_a_row=groups_a_row,
         )
     else:
-        _check_one_group(groups_a_row)
+        _check_groups_a_row(groups_a_row, chosen)
         for_products = metric == "ip"
         sample = Sample.of(rows_to_learn(), random_state) if for_products else None
         fit = fitted(
@@ -204,7 +206,7 @@ def learnt(
             random_state=random_state,
             for_products=for_products,
         )
-        made = Codes(fit) if sample is None else Products.learn(fit, sample)
+        made = chosen(fit) if sample is None else Products.of(fit, sample)
         if sample is not None and isinstance(where, Grouped) and len(sample.rows):
             settings = Settings(probes=where.n_probes_for_products(sample.rows))
     return State(
@@ -212,23 +214,23 @@ def learnt(
     )
 
 
-def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> str:
-    """The name of the sketch, which "auto" chooses by the other settings.
+def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> type[Sketch]:
+    """The sketch of a name; "auto" chooses it by the other settings.
 
     Examples
     --------
-    >>> sketch_for("auto", "auto", "auto", None), sketch_for("auto", "dsh", "auto", None)
+    >>> sketch_for("auto", "auto", "auto", None).name, sketch_for("auto", "dsh", "auto", None).name
     ('signs', 'codes')
     """
-    check_choice(sketch, "sketch", ("auto", Codes.name, Signs.name))
+    check_choice(sketch, "sketch", get_args(SketchName))
     if sketch != "auto":
-        return sketch
-    with_signs = (
+        return SKETCHES[sketch]
+    as_usual = (
         hasher == "auto"
-        and kind in ("auto", *_KINDS_OF_SIGNS)
+        and kind in ("auto", *_USUAL_SKETCH.kinds)
         and (n_bits is None or can_have(n_bits))
     )
-    return _USUAL_SKETCH if with_signs else Codes.name
+    return _USUAL_SKETCH if as_usual else Codes
 
 
 def state_of_codes(
@@ -281,7 +283,8 @@ def state_of_codes(
     return State(sketch, where, HAMMING, id_type, None, reason=reason), kept
 
 
-def _signs_for(
+def _learnt_without_hasher(
+    sketch: type[Sketch],
     kind: str,
     rows: Rows,
     n_bits: int | None,
@@ -293,16 +296,16 @@ def _signs_for(
     second: bool,
     scaled: bool,
     groups_a_row: int | None,
-) -> tuple[Kind, Signs, str]:
-    """The kind of an index of signs, its sketch, and why they were chosen."""
+) -> tuple[Kind, Sketch, str]:
+    """The kind of an index, its sketch, which takes no hasher, and why they were chosen."""
     if rows.n_rows < 2:
         raise InputError("an index learns from at least 2 rows, got n_samples = 1")
-    chosen, n_copies = _kind_of_signs(
-        kind, rows.n_rows, options=options, second=second, groups_a_row=groups_a_row
+    chosen, n_copies = _kind_without_hasher(
+        sketch, kind, rows.n_rows, options=options, second=second, groups_a_row=groups_a_row
     )
-    bits = n_bits_for(rows.n_features) if n_bits is None else check_bits(n_bits)
+    bits = sketch.n_bits_for(rows.n_features, n_bits)
     given = dict(options)
-    if chosen == "grouped" and given.get("n_groups") is None:
+    if "n_groups" in KINDS[chosen].options and given.get("n_groups") is None:
         suited = n_small_groups_for(rows.n_rows)
         given["n_groups"] = suited if most_groups is None else max(min(suited, most_groups), 2)
     where, reason = kind_for(
@@ -314,12 +317,15 @@ def _signs_for(
         for_products=metric == "ip",
     )
     if kind == "auto":
-        reason = f"{chosen}: from {_FEW_ROWS_OF_SIGNS:,} rows on it is grouped, below it is flat"
+        reason = (
+            f"{chosen}: from {_FEW_ROWS_WITHOUT_HASHER:,} rows on it is {sketch.kinds[-1]}, "
+            f"below it is {sketch.kinds[0]}"
+        )
     if isinstance(where, Grouped):  # signs describe float32 numbers, so the shift is float32, too
         old = where.centers
         shift = old.shift.astype(np.float32).astype(np.float64)
         where = Grouped(Centers(old.centers, shift, old.longest))
-    made = Signs.learn(
+    made = sketch.learn(
         rows,
         where,
         n_bits=bits,
@@ -330,11 +336,12 @@ def _signs_for(
         scaled=scaled,
     )
     if n_bits is None:
-        reason += f"; {bits} bits of signs, as suits {rows.n_features} features"
+        reason += f"; {bits} bits of {sketch.name}, as suits {rows.n_features} features"
     return where, made, reason
 
 
-def _kind_of_signs(
+def _kind_without_hasher(
+    sketch: type[Sketch],
     kind: str,
     n_rows: int,
     *,
@@ -344,20 +351,20 @@ def _kind_of_signs(
 ) -> tuple[str, int]:
     """The name of the kind, and in how many groups a row lies."""
     check_choice(kind, "kind", ("auto", *KINDS))
-    if kind not in ("auto", *_KINDS_OF_SIGNS):
+    if kind not in ("auto", *sketch.kinds):
         raise InputError(
-            f"sketch='signs' works with the kinds {' and '.join(_KINDS_OF_SIGNS)}; for "
+            f"sketch={sketch.name!r} works with the kinds {' and '.join(sketch.kinds)}; for "
             f"kind={kind!r}, use sketch='codes'"
         )
-    n_copies = 1 if groups_a_row is None else check_integer(groups_a_row, "groups_a_row", 1, 2)
+    n_copies = _check_groups_a_row(groups_a_row, sketch)
     chosen = kind
     if kind == "auto":
-        few = n_rows < _FEW_ROWS_OF_SIGNS and options.get("n_groups") is None
-        chosen = "flat" if few else "grouped"
-    if n_copies == 2 and (chosen == "flat" or second):
-        why = "this one is flat" if chosen == "flat" else "this index keeps none"
-        needed = "the grouped kind" if chosen == "flat" else "an index that keeps vectors"
-        raise InputError(f"groups_a_row=2 is for {needed}, {why}")
+        few = n_rows < _FEW_ROWS_WITHOUT_HASHER and options.get("n_groups") is None
+        chosen = sketch.kinds[0 if few else -1]
+    if n_copies == 2 and not KINDS[chosen].has_groups:
+        raise InputError(f"groups_a_row=2 is for the grouped kind, this one is {chosen}")
+    if n_copies == 2 and second:
+        raise InputError("groups_a_row=2 is for an index that keeps vectors, this index keeps none")
     return chosen, n_copies
 
 
@@ -392,14 +399,20 @@ def check_settings(
         ...
     densehash.errors.InputError: n_groups must be from 1 to 1000, got 4000
     """
-    if sketch_for(sketch, hasher, kind, n_bits) == Signs.name:
-        _check_no_hasher(hasher)
-        kind, _ = _kind_of_signs(
-            kind, n_rows, options=options, second=not keeps_vectors, groups_a_row=groups_a_row
+    chosen = sketch_for(sketch, hasher, kind, n_bits)
+    if not issubclass(chosen, Codes):
+        _check_no_hasher(hasher, chosen)
+        kind, _ = _kind_without_hasher(
+            chosen,
+            kind,
+            n_rows,
+            options=options,
+            second=not keeps_vectors,
+            groups_a_row=groups_a_row,
         )
-        bits = n_bits_for(n_features) if n_bits is None else check_bits(n_bits)
+        bits = chosen.n_bits_for(n_features, n_bits)
     else:
-        _check_one_group(groups_a_row)
+        _check_groups_a_row(groups_a_row, chosen)
         bits = _USUAL_BITS if n_bits is None else check_integer(n_bits, "n_bits", 1, MAX_BITS)
         if hasher != "auto":  # each hasher has its own rules
             made_up = RandomState(0).standard_normal((min(n_rows, _TRIED), n_features))
@@ -409,17 +422,22 @@ def check_settings(
     check_integer(given.get("n_tables", 1), "n_tables", 1, bits)
 
 
-def _check_no_hasher(hasher: str | Hasher) -> None:
+def _check_no_hasher(hasher: str | Hasher, sketch: type[Sketch]) -> None:
     if hasher != "auto":
         raise InputError(
-            "sketch='signs' learns by itself and takes no hasher: leave hasher out, or use "
-            "sketch='codes'"
+            f"sketch={sketch.name!r} learns by itself and takes no hasher: leave hasher out, or "
+            "use sketch='codes'"
         )
 
 
-def _check_one_group(groups_a_row: int | None) -> None:
-    if groups_a_row is not None:
-        raise InputError("groups_a_row is for sketch='signs', this is sketch='codes'")
+def _check_groups_a_row(groups_a_row: int | None, sketch: type[Sketch]) -> int:
+    """In how many groups a row lies."""
+    if groups_a_row is None:
+        return 1
+    if sketch.most_groups_a_row == 1:
+        of = next(one.name for one in SKETCHES.values() if one.most_groups_a_row > 1)
+        raise InputError(f"groups_a_row is for sketch={of!r}, this is sketch={sketch.name!r}")
+    return check_integer(groups_a_row, "groups_a_row", 1, sketch.most_groups_a_row)
 
 
 def kind_for(

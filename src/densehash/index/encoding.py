@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
-from densehash.index.kinds import Grouped
 from densehash.index.lengths import UnitRows, rows_of_length, unit
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
@@ -88,8 +87,10 @@ def rowset_of(
     if isinstance(sketch, Bits):  # they are codes already
         codes = np.array(X[first : first + len(ids)])
         labels_of_codes = None
-        if isinstance(kind, Grouped):
-            labels_of_codes = kind.centers.labels(Rows(Unpacked(codes, sketch.n_bits)))
+        if kind.has_groups:
+            unpacked = Rows(Unpacked(codes, sketch.n_bits))
+            found = unpacked.map(lambda block, _: kind.labels(block))
+            labels_of_codes = np.concatenate([some for some in found if some is not None])
         advance(len(ids))
         return Rowset(ids, {"codes": codes}, None, labels_of_codes)
     part = _Part(X, first, len(ids), state.vector_type, with_scales=sketch.scaled)

@@ -486,7 +486,7 @@ class Index:
 
     @property
     def kind(self) -> str:
-        """The kind: "flat", "grouped" or "multi"."""
+        """The name of the kind, such as "flat"."""
         return self._state.kind.name
 
     @property
@@ -1072,7 +1072,7 @@ class Index:
             content = change.publish(
                 content_of(state), checked=CHECKED, version=state.format_version
             )
-        return cls(with_segments_of(state, content), change.store)
+        return cls(with_segments_of(state, content), Store.made_by(change))
 
     @lets_go
     def _change(self, make: Callable[[State, Place], State]) -> tuple[State, State]:

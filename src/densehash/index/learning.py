@@ -22,7 +22,7 @@ from densehash.index.measuring import measured
 from densehash.index.payload import PayloadRows
 from densehash.index.placing import MEMORY, Place
 from densehash.index.segment import joined
-from densehash.index.sketches import Plan, Signs, Unlearnt
+from densehash.index.sketches import Plan, Unlearnt
 from densehash.index.state import State
 from densehash.source import Source
 from densehash.truth import METRICS
@@ -206,8 +206,8 @@ def _told(plan: Plan) -> dict[str, Any]:
 def _first_type(X: NDArray[Any] | Source, plan: Plan) -> str:
     """The type in which all vectors are kept until the index learns from them."""
     kept = kept_type(X.dtype, plan.keep_vectors)
-    name = sketch_for(plan.sketch, plan.hasher, plan.kind, plan.n_bits)
-    with_scales = kept == "int8" and X.dtype.kind == "f" and name == Signs.name
+    sketch = sketch_for(plan.sketch, plan.hasher, plan.kind, plan.n_bits)
+    with_scales = kept == "int8" and X.dtype.kind == "f" and sketch.takes_scales
     if kept is None or with_scales:
         return str(kept_type(X.dtype, True))
     return kept

@@ -36,8 +36,7 @@ class HashingNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_neighbors : how many neighbours of each row, default 5. As in scikit-learn, the distance graph
         has one more: a row that is in the index comes first, at distance 0.
     metric : "l2" (default) or "cosine"
-    sketch, hasher, n_bits : as in :meth:`densehash.Index.build`
-    kind : "auto" (default), "flat", "grouped" or "multi"
+    sketch, hasher, n_bits, kind : as in :meth:`densehash.Index.build`
     candidates, probes : as in :meth:`densehash.Index.search`
     n_threads : how many threads search, default: one for each CPU
     random_state : seed or generator for the index

@@ -40,7 +40,7 @@ class Document(NamedTuple):
     id : str
     text : str
     metadata : dict of any JSON kind
-    distance : from the query; None where there was none
+    distance : distance from the query; None if there was no query
     """
 
     id: str

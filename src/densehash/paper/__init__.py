@@ -1,3 +1,3 @@
-"""The paper, whole: every figure and table as data, run on any vectors."""
+"""The whole paper: every figure and table as data, for any vectors."""
 
 __all__: list[str] = []

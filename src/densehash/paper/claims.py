@@ -1,4 +1,4 @@
-"""The paper's claims, held against what was measured."""
+"""Compares the paper's claims with what was measured."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from densehash.report import Column, Series, Table
 
 __all__ = ["CLAIMS", "claims_table"]
 
-_LEVEL = 0.01  # of mean average precision
-_SHORT_FIT = 0.05  # seconds; of shorter fits, most is not spent on rows
+_LEVEL = 0.01  # in mean average precision
+_SHORT_FIT = 0.05  # seconds; shorter fits spend most of their time elsewhere than on rows
 
 
 class _Evidence:
-    """Lines of the figures on one set, by study and method; None where something is missing."""
+    """Lines of the figures on one set, by study and method; a missing line is None."""
 
     def __init__(self, results: Results, plan: Plan) -> None:
         self.results = results
@@ -35,7 +35,7 @@ class _Evidence:
 
 
 class _Verdict(NamedTuple):
-    """Whether a claim holds, and the figures that say so."""
+    """Whether a claim holds, and the numbers that show it."""
 
     holds: str
     why: str
@@ -45,7 +45,7 @@ class _Verdict(NamedTuple):
 
 
 def _level(line: Series) -> float:
-    """Differences that count as none: what seeds differ by, and at least 0.01."""
+    """The largest difference that counts as none: the spread over seeds, but at least 0.01."""
     return max(_LEVEL, *(spread for spread in line.spread if spread is not None), 0.0)
 
 
@@ -187,11 +187,11 @@ CLAIMS: dict[str, Callable[[_Evidence], _Verdict | None]] = {
     "hashing a query costs what it costs with LSH (section 3.4)": _tests_as_fast_as_lsh,
     "DSH trains faster than SpH and AGH (Tables 1 to 3)": _trains_faster_than_learnt,
 }
-"""What the paper says, and the function that judges it."""
+"""Each claim of the paper, and the function that judges it."""
 
 
 def claims_table(every: list[Results], plan: Plan) -> Table | None:
-    """Which claims hold, on each set; None where nothing can be said."""
+    """Which claims hold on each set; None if no claim can be judged."""
     evidence = [_Evidence(results, plan) for results in every]
     rows = []
     for claim, judge in CLAIMS.items():

@@ -1,4 +1,4 @@
-"""The paper's protocol on anybody's vectors: what an index finds in them, and which codes do."""
+"""The paper's protocol on any vectors: what an index finds in them, and which codes suit them."""
 
 from __future__ import annotations
 
@@ -42,26 +42,29 @@ __all__ = [
 ]
 
 AMONG = (10, 20, 50, 100)
-"""Candidates, at which rankings are compared."""
+"""The numbers of candidates at which rankings are compared."""
 
-_ENOUGH = 0.95  # of the nearest, or of the best recall
-_SEED = 0  # of the index, as the command has it
+_ENOUGH = 0.95  # share of the nearest rows, or of the best recall
+_SEED = 0  # seed of the index, the same in the printed commands
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method at one code length; means over seeds.
+    """Results of one method at one code length; means over seeds.
 
     Attributes
     ----------
-    method, n_bits : which; of signs and of a peer, the bits of all that is kept of a row
-    mean_average_precision : of the ranking by Hamming distance, or of its own
-    recall : of the k nearest among the candidates, by Hamming distance, or by its own
-    asymmetric_recall : the same, candidates ranked by the query's margins; None of no hasher
-    estimated_recall : the same, ranked by estimates from the codes, for 4 bytes more a row
-    fit_seconds : of learning
-    encode_seconds : of hashing one row
-    bytes_a_row : of a code
+    method : name of the method
+    n_bits : length of its codes; for signs and peers, the bits of all that is kept of a row
+    mean_average_precision : of the ranking by Hamming distance; signs and peers rank by their own
+    recall : share of the k nearest rows that are among the candidates of this ranking
+    asymmetric_recall : the same if candidates are ranked by the query's margins; None if the method
+        is not a hasher
+    estimated_recall : the same if candidates are ranked by estimates from the codes, which take 4
+        more bytes a row; None if the method is not a hasher
+    fit_seconds : time to learn
+    encode_seconds : time to hash one row
+    bytes_a_row : bytes of a code; for signs and peers, of all that is kept of a row
     """
 
     method: str
@@ -77,15 +80,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Built:
-    """What ``Index.build`` makes of these rows, and what its search finds.
+    """The index that ``Index.build`` makes from these rows, and what its search finds.
 
     Attributes
     ----------
-    index : what it is, in words
-    recall : the share of the k nearest that it found, with its own settings
-    bytes_a_row : without vectors
-    build_seconds : of making it
-    queries_a_second : in one call, with all threads
+    index : the index in words
+    recall : the share of the k nearest rows that it found, with its default settings
+    bytes_a_row : bytes that it keeps of a row, without the vector
+    build_seconds : time to build it
+    queries_a_second : speed of one call with all queries and all threads
     """
 
     index: str
@@ -97,16 +100,16 @@ class Built:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out.
+    """The results of :func:`compare`.
 
     Attributes
     ----------
-    built : what an index finds, in which all comes together
-    lines : by code length; the best recall first within each
-    refused : why a method could not be run, by its name and length
-    n_candidates : how many were re-ranked
-    k : how many nearest were to be found
-    results : all records
+    built : what a whole index finds
+    lines : the methods, by code length; for each length, the best recall first
+    refused : why a method could not run, by its name and code length
+    n_candidates : how many candidates were re-ranked
+    k : how many of the nearest rows a query looks for
+    results : all measurements
     """
 
     built: Built
@@ -118,7 +121,7 @@ class Comparison:
 
 
 def default_candidates(n_rows: int) -> int:
-    """A hundredth of the rows, from 50 to 1,000.
+    """A hundredth of the rows, but at least 50 and at most 1,000.
 
     Examples
     --------
@@ -136,15 +139,15 @@ def compare(
     n_candidates: int | None = None,
     verbose: bool = False,
 ) -> Comparison:
-    """Build the index, run every method of a plan at every length, and rank what came out.
+    """Build the index, run every method of a plan at every code length, and rank the results.
 
     Parameters
     ----------
     problem : vectors and queries
     plan : methods, bits, and the number of seeds
-    records : what is there is not run again
-    n_candidates : how many are re-ranked, k to n; None is :func:`default_candidates`
-    verbose : whether to show bars
+    records : earlier measurements, which are not run again; new ones are added
+    n_candidates : how many candidates are re-ranked, k to n; default :func:`default_candidates`
+    verbose : whether to show progress bars
 
     Examples
     --------
@@ -186,7 +189,7 @@ def compare(
 
 
 def _built(problem: Problem, records: Records) -> Built:
-    """Make the index that users get, and ask it."""
+    """Build an index with default settings, as users do, and search it."""
     key = {**problem.identity, "index": "Index.build", "seed": _SEED, "version": VERSION}
     found = records.get(key)
     if found is None:
@@ -235,7 +238,7 @@ def _line(results: Results, plan: Plan, method: str, n_bits: int, n_candidates: 
 
 
 def advice(comparison: Comparison) -> list[str]:
-    """What to take, in sentences: what ``Index.build`` makes, and what it found."""
+    """Advice in sentences: what ``Index.build`` makes and finds, and which codes find most."""
     built, k = comparison.built, comparison.k
     found = f"{built.recall:.1%} of the {k} nearest"
     kept = f"{built.bytes_a_row:.0f} bytes a row beside the vectors"
@@ -296,7 +299,7 @@ def _built_table(comparison: Comparison) -> Table:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """The ranked table: one line a method and length."""
+    """The ranked table: one line for each method and code length."""
     rank, rows = 0, []
     for at, line in enumerate(comparison.lines):
         first = at == 0 or comparison.lines[at - 1].n_bits != line.n_bits
@@ -342,7 +345,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def ranking_table(comparison: Comparison, plan: Plan) -> Table:
-    """Recall among few candidates, by what a row takes: rankings of the best codes, and peers."""
+    """Recall among few candidates, by bytes a row: rankings of the best codes, signs and peers."""
     n_rows = comparison.results.identity["rows"]
     among = [n for n in AMONG if comparison.k <= n <= n_rows]
     found = [
@@ -374,7 +377,7 @@ _Recall = Callable[[int], float]
 
 
 def _rankings(comparison: Comparison, plan: Plan, n_bits: int) -> list[tuple[str, int, _Recall]]:
-    """Of one length: the codes that find most, in three ways, then signs and peers."""
+    """At one code length: the best hasher ranked in three ways, then signs and peers."""
     plan = replace(plan, estimates=True)
     lines = [line for line in comparison.lines if line.n_bits == n_bits]
     hashers = [line for line in lines if line.method in METHODS]
@@ -400,13 +403,13 @@ def _rankings(comparison: Comparison, plan: Plan, n_bits: int) -> list[tuple[str
 
 
 def build_commands(comparison: Comparison, vectors: str, key: str | None = None) -> list[str]:
-    """What makes the index that was measured: a line of Python, and of a shell where it is a file.
+    """Commands that build the measured index: for Python and, if the vectors are a file, a shell.
 
     Parameters
     ----------
-    comparison : what came out
+    comparison : what :func:`compare` returned
     vectors : a file, or the name of a set
-    key : of an array or column inside the file
+    key : name of an array or column inside the file
     """
     metric = comparison.results.identity["metric"]
     is_file = Path(vectors).exists()
@@ -433,9 +436,10 @@ def comparison_page(
 
     Parameters
     ----------
-    comparison, plan : what came out of what
-    command : that made it
-    commands : to copy: what :func:`build_commands` returned
+    comparison : what :func:`compare` returned
+    plan : the plan that it ran
+    command : the command that made the page
+    commands : commands for readers to copy, from :func:`build_commands`
     """
     results = comparison.results
     identity = results.identity

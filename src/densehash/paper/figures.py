@@ -1,4 +1,4 @@
-"""Figures of the studies, from records alone."""
+"""Figures of the studies, made only from records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["MEASURES", "Measure", "draw", "slug"]
 
 @dataclass(frozen=True)
 class Measure:
-    """What is drawn upwards.
+    """What the y axis of a figure shows.
 
     Attributes
     ----------
-    title : of the axis
-    of : the measure of one run; of the ranking by Hamming distance where there is a choice
-    asymmetric : the same of the ranking by the query's margins
+    title : title of the axis
+    of : computes it from one run; hashers are ranked by Hamming distance
+    asymmetric : the same if they are ranked by the query's margins
     log : whether the axis is logarithmic
     """
 
@@ -59,11 +59,11 @@ _X_TITLES = {
 }
 
 ASYMMETRIC = ", asymmetric"
-"""What the name of a second line ends with."""
+"""Ends the name of a method's second line, which is ranked by the query's margins."""
 
 
 def draw(study: Study, results: Results, plan: Plan) -> Figure | None:
-    """Draw a study on one set; None where nothing of it was measured."""
+    """Draw a study on one set; None if nothing of it was measured."""
     series = tuple(
         line
         for method in study.methods
@@ -143,7 +143,7 @@ def _precision_recall(results: Results, run: Run, method: str, n_seeds: int) -> 
     levels = np.linspace(0.05, 1, 20)
     for measured in results.seeds(run, n_seeds):
         precision, recall = measured.precision_recall
-        there = np.isfinite(precision)  # not within radii that hold no code of any query
+        there = np.isfinite(precision)  # NaN for radii within which no query has a code
         curves.append(np.interp(levels, recall[there], precision[there]))
     if not curves:
         return Series(method, (), ())

@@ -1,4 +1,4 @@
-"""The methods that are compared, by the names that figures and tables give them."""
+"""The compared methods, by their names in figures and tables."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from densehash.hashers.registry import hasher_named
 __all__ = ["BEYOND", "COSTS", "METHODS", "PAPER", "PEERS", "SIGNS", "check_methods", "make_hasher"]
 
 PAPER = ("LSH", "KLSH", "SIKH", "PCAH", "SpH", "AGH", "DSH")
-"""The seven that the paper compares, in its order."""
+"""The seven methods that the paper compares, in its order."""
 
 BEYOND = ("DSH contrast", "ITQ", "Refined(DSH)", "Refined(ITQ)")
-"""What the paper did not have."""
+"""Methods that the paper does not have."""
 
 METHODS = PAPER + BEYOND
 
 PEERS = ("faiss LSH", "faiss PQ", "faiss OPQ", "faiss RaBitQ")
-"""Codes of another library, at the same bytes a row: see :mod:`densehash.paper.peers`."""
+"""Codes of another library with as many bytes a row: see :mod:`densehash.paper.peers`."""
 
 SIGNS = "signs"
-"""The sketch of an index, with factors at the same bytes a row: it is no hasher, see
+"""A sketch of an index, not a hasher, with as many bytes a row including its factors: see
 :mod:`densehash.index.sketches.signs`."""
 
 COSTS = {
@@ -36,20 +36,20 @@ COSTS = {
     "faiss OPQ": 30,
     "signs": 3,
 }
-"""How long a run takes, roughly, beside one of LSH: for the time left only."""
+"""Roughly how long a run takes, compared with LSH: used only to estimate the time left."""
 
 
 def make_hasher(
     method: str, n_bits: int, *, seed: int = 0, parameters: Mapping[str, Any] | None = None
 ) -> Hasher:
-    """Make a hasher that has not learnt yet.
+    """Make a hasher that is not fitted.
 
     Parameters
     ----------
     method : one of METHODS
     n_bits : length of its codes
     seed : becomes its ``random_state``, and that of a hasher inside it
-    parameters : others than its defaults
+    parameters : parameters that differ from its defaults
 
     Examples
     --------
@@ -60,7 +60,7 @@ def make_hasher(
 
 
 def check_methods(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Names of methods as this room spells them, without doubles; upper and lower case are one.
+    """Names of methods as METHODS, PEERS and SIGNS spell them, each once; case does not matter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The report's page, from records alone."""
+"""The page of the report, made only from records."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ _TEXTS = {
 def paper_page(
     every: list[Results], plan: Plan, *, command: str, descriptions: dict[str, str] | None = None
 ) -> Page:
-    """All figures and tables that the records have something for.
+    """All figures and tables for which there are records.
 
     Parameters
     ----------
     every : results of each set
     plan : what was run
-    command : that made it
-    descriptions : of sets, by name
+    command : the command that made the page
+    descriptions : descriptions of sets, by name
     """
     sections: list[Section] = []
     claims = claims_table(every, plan)
@@ -74,7 +74,7 @@ def paper_page(
     for part in plan.parts:
         items = tuple(_items(part, every, plan))
         if items:
-            # A line of figures shows one study on every set.
+            # A row of figures shows one study on every set.
             sections.append(Section(_TITLES[part], items, _TEXTS[part], min(len(every), 3)))
     sets = "; ".join(
         f"{results.identity['set']}, {results.identity['rows']:,} × "
@@ -117,7 +117,7 @@ def _there(tables: Iterable[Table | None]) -> Iterator[Table]:
 
 
 def machines(every: list[Results], plan: Plan) -> str:
-    """Where the records were measured, which need not be here."""
+    """The machines that measured the records; this machine may not be among them."""
     found = {
         measured.machine
         for results in every
@@ -129,7 +129,7 @@ def machines(every: list[Results], plan: Plan) -> str:
 
 
 def facts(plan: Plan, command: str, machines: str) -> dict[str, str]:
-    """What a reader needs to make the figures again.
+    """What a reader needs to reproduce the figures.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Codes of faiss at as many bytes a row, measured in the same way: the extra ``bench``."""
+"""Codes of faiss with as many bytes a row, measured in the same way; needs the extra ``bench``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from densehash.paper.records import Record, pack_array
 
 __all__ = ["available", "measure"]
 
-_OPQ_ROWS = 16_384  # to learn a rotation from
+_OPQ_ROWS = 16_384  # from which a rotation is learnt
 _RABITQ_FACTORS = 64  # bits of a row that hold its two factors
 
 
@@ -39,14 +39,14 @@ def measure(problem: Problem, method: str, n_bits: int) -> Record:
 
     Parameters
     ----------
-    problem : what it is measured on
+    problem : the set on which the peer is measured
     method : one of PEERS
-    n_bits : of a row, all that is stored of it included
+    n_bits : bits of all that is stored of a row
 
     Returns
     -------
-    A record as of :func:`densehash.paper.runs.measure`; of rankings by real numbers, what
-    :func:`densehash.paper.rankings.rank_summary` keeps
+    A record, as from :func:`densehash.paper.runs.measure`; if the peer ranks by real numbers, with
+    what :func:`densehash.paper.rankings.rank_summary` returns
     """
     try:
         import faiss  # noqa: PLC0415
@@ -86,26 +86,26 @@ def _lsh(faiss: Any, d: int, n_bits: int) -> Any:
 
 
 def _pq(faiss: Any, d: int, n_bits: int) -> Any:
-    """A byte for each part of a row; where rows do not divide so, they are rotated to fewer."""
+    """A byte for each part of a row; if parts do not divide d, rows are first rotated to fewer."""
     parts = n_bits // 8
     if n_bits % 8 or parts > d:
         raise InputError(f"faiss PQ needs whole bytes, at most {d}, got {n_bits} bits")
     width = d // parts * parts
     quantizer = faiss.IndexPQ(width, parts, 8)
-    quantizer.pq.cp.min_points_per_centroid = 1  # or faiss writes to stderr on small sets
+    quantizer.pq.cp.min_points_per_centroid = 1  # otherwise faiss warns on stderr about small sets
     if width == d:
         return quantizer
     return faiss.IndexPreTransform(faiss.RandomRotationMatrix(d, width), quantizer)
 
 
 def _opq(faiss: Any, d: int, n_bits: int) -> Any:
-    """The same after a learnt rotation, of wide rows to no more than 8 numbers a byte."""
+    """The same after a learnt rotation, which leaves at most 8 numbers of a row for each byte."""
     parts = n_bits // 8
     if n_bits % 8 or parts > d:
         raise InputError(f"faiss OPQ needs whole bytes, at most {d}, got {n_bits} bits")
     width = min(d // parts, 8) * parts
     rotation, quantizer = faiss.OPQMatrix(d, parts, width), faiss.IndexPQ(width, parts, 8)
-    # The rotation has a quantiser of its own: learning leaves it with settings that rank worse.
+    # The rotation learns with a second quantiser: learning leaves it with settings that rank worse.
     of_rotation = faiss.ProductQuantizer(width, parts, 8)
     for each in (quantizer.pq, of_rotation):
         each.cp.min_points_per_centroid = 1
@@ -141,7 +141,7 @@ def _tables(faiss: Any, index: Any, asked: NDArray[np.float32]) -> NDArray[np.fl
 
 
 def _all_distances(index: Any, n: int, asked: NDArray[Any]) -> NDArray[np.float32]:
-    """Of every query to every row: a range search that nothing is out of."""
+    """Distances of every query to every row, by a range search with an unlimited radius."""
     limits, distances, positions = index.range_search(
         np.ascontiguousarray(asked, np.float32), float(np.finfo(np.float32).max)
     )

@@ -1,4 +1,4 @@
-"""A set of vectors, its queries and their true neighbours: what every method is measured on."""
+"""A set of vectors, its queries and their true neighbours, on which every method is measured."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from densehash.truth import METRICS, nearest
 
 __all__ = ["Problem"]
 
-_BLOCK = 1 << 20  # numbers
+_BLOCK = 1 << 20  # numbers that are read at a time
 _IN_MEMORY = 1 << 27  # bytes, as float32: sets up to this size are read once
-_MOST_TRUE = 20_000  # neighbours of a query: the paper's share of the paper's million rows
+_MOST_TRUE = 20_000  # neighbours of a query: 2 percent of a million rows, as in the paper
 
 Vectors = NDArray[Any] | Source
 
@@ -35,15 +35,15 @@ class Problem:
 
     Attributes
     ----------
-    name, description : of the set
-    base : real array (n, d), the database; a View, sliced like one, where it is large and lies in
-        a file
+    name, description : name and description of the set
+    base : real array (n, d), the database; if it is a large file, a View, which is sliced like an
+        array
     queries : real array (q, d)
     metric : one of ``truth.METRICS``: "l2", "cosine" or "ip" (inner product)
-    fraction : the nearest share of the database is true: the paper's 2 percent, but of no more
-        than a million rows
-    k : how many nearest ones are to be found again after re-ranking
-    verbose : whether long passes show a bar
+    fraction : the share of the database that counts as true neighbours: 2 percent as in the paper,
+        but at most 20,000 rows
+    k : how many of the nearest rows to find after re-ranking
+    verbose : whether to show progress bars for long passes
     """
 
     name: str
@@ -65,17 +65,18 @@ class Problem:
         most_rows: int | None = None,
         verbose: bool = False,
     ) -> Problem:
-        """The paper's protocol for a set: the queries are its own, or rows drawn at random.
+        """The paper's protocol for a set: its own queries if it has some, or rows drawn at random.
 
-        Drawn rows leave the database. There are never more of them than a tenth of the rows. What
-        is no array in memory stays where it is, unless it is small.
+        Drawn rows are removed from the database, and are at most a tenth of its rows. Vectors in a
+        file are read when they are needed, unless they are few enough to be read at once.
 
         Parameters
         ----------
         data : a set
         metric : one of ``truth.METRICS``
-        n_queries : how many queries there are at most
-        most_rows : draw so many rows of the database and leave the rest; None takes all
+        n_queries : the largest number of queries
+        most_rows : the largest number of rows, drawn at random; default all
+        verbose : whether to show progress bars for long passes
 
         Examples
         --------
@@ -126,7 +127,7 @@ class Problem:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that tells this problem from others: a part of every record's key."""
+        """All that distinguishes this problem from others; part of the key of every record."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.base, self.queries):
             for _, block in _blocks(array):
@@ -145,7 +146,7 @@ class Problem:
 
     @cached_property
     def relevant(self) -> NDArray[np.int64]:
-        """Positions of the nearest share of each query, rising: (q, m)."""
+        """Positions of the true neighbours of each query, (q, m), ascending."""
         return nearest(
             self.queries,
             self.base,
@@ -156,12 +157,15 @@ class Problem:
 
     @cached_property
     def near(self) -> NDArray[np.int64]:
-        """Positions of the k nearest of each query, rising: (q, k)."""
+        """Positions of the k nearest rows of each query, (q, k), ascending."""
         return nearest(self.queries, self.base, k=self.k, metric=self.metric, verbose=self.verbose)
 
     @cached_property
     def vectors(self) -> NDArray[Any]:
-        """What hashers learn from, (n, d): Euclidean neighbours there are those of the metric."""
+        """The rows from which hashers learn; their Euclidean neighbours are those of the metric.
+
+        Shape (n, d), or (n, d + 1) for inner products.
+        """
         if self.metric == "l2":
             return self.base
         width = self.base.shape[1] + (self.metric == "ip")
@@ -171,7 +175,7 @@ class Problem:
 
     @cached_property
     def asked(self) -> NDArray[Any]:
-        """The queries beside :attr:`vectors`."""
+        """The queries that go with :attr:`vectors`."""
         if self.metric == "l2":
             return self.queries
         if self.metric == "cosine":
@@ -186,8 +190,8 @@ class Problem:
         lengths = _lengths(rows)
         if self.metric == "cosine":
             return rows / lengths
-        # One more feature makes all rows equally long; then the nearest is the one with the
-        # largest product (Bachrach and others, RecSys 2014). Queries have zero there.
+        # One more feature gives all rows the same length; then the nearest row is the one with the
+        # largest inner product (Bachrach and others, RecSys 2014). For queries it is zero.
         missing = np.sqrt(np.maximum(self._longest**2 - lengths**2, 0))
         return np.hstack([rows, missing])
 
@@ -204,14 +208,14 @@ def _lengths(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _blocks(rows: Vectors) -> Iterator[tuple[int, NDArray[Any]]]:
-    """All rows, some at a time, and the position of the first."""
+    """All rows in blocks, each with the position of its first row."""
     step = max(1, _BLOCK // rows.shape[1])
     for start in range(0, len(rows), step):
         yield start, rows[start : start + step]
 
 
 def _check_finite(rows: Vectors, name: str) -> None:
-    """Name the first bad row as the file numbers it, before rows are drawn."""
+    """Refuse NaN and infinity before rows are drawn, so that the error has the row of the file."""
     if rows.dtype.kind != "f":
         return
     for start, block in _blocks(rows):

@@ -1,4 +1,4 @@
-"""What the paper itself measured, in seconds: its Tables 1 to 5."""
+"""The seconds that the paper reports in its Tables 1 to 5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ALPHAS", "FEATURES", "PASSES", "TABLE_BITS", "TIMES", "TRAINING_BY_A
 TABLE_BITS = (16, 32, 64, 96)
 
 FEATURES = {"GIST1M": 960, "Flickr1M": 512, "SIFT1M": 128}
-"""Its three sets, and how wide their rows are."""
+"""The paper's three sets, and how many features each has."""
 
 
 class Times(NamedTuple):
@@ -64,7 +64,7 @@ TRAINING_BY_P = {
     "Flickr1M": (11.7, 23.5, 35.8, 48.1, 62.6, 76.4),
     "SIFT1M": (4.8, 9.1, 15.5, 21.2, 25.5, 31.9),
 }
-"""Table 4: DSH at 64 bits for each p of PASSES."""
+"""Table 4: seconds to train DSH with 64 bits, for each p of PASSES."""
 
 ALPHAS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 
@@ -73,4 +73,4 @@ TRAINING_BY_ALPHA = {
     "Flickr1M": (21.8, 25.3, 35.8, 46.7, 57.3, 68.2),
     "SIFT1M": (9.8, 11.2, 15.5, 21.3, 28.2, 37.9),
 }
-"""Table 5: DSH at 64 bits for each alpha of ALPHAS."""
+"""Table 5: seconds to train DSH with 64 bits, for each alpha of ALPHAS."""

@@ -1,4 +1,4 @@
-"""Ranking the database for every query, and what is kept of a ranking."""
+"""Ranks the database for every query, and sums up each ranking."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = [
 _Arrays = dict[str, NDArray[Any]]
 
 _N_LEVELS = 16384
-_BLOCK = 1 << 24  # distances at once
+_BLOCK = 1 << 24  # distances in memory at once
 
 
 def rank_by_hamming(
     query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], problem: Problem, n_bits: int
 ) -> _Arrays:
-    """By Hamming distance.
+    """Rank by Hamming distance.
 
     Returns
     -------
-    ``counts`` and ``relevant_counts`` int64 (q, n_bits + 1), how many codes and how many true ones
-    are at each distance; ``near`` int64 (q, k), the distances of the k nearest
+    ``counts`` and ``relevant_counts`` int64 (q, n_bits + 1), how many codes and how many true
+    neighbours are at each distance; ``near`` int64 (q, k), the distances of the k nearest rows
     """
     counts, relevant_counts = hamming.histogram(query_codes, codes, problem.relevant, n_bits=n_bits)
     differing = codes[problem.near] ^ query_codes[:, np.newaxis]
@@ -46,28 +46,31 @@ def rank_by_hamming(
 def rank_by_margins(
     margins: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
 ) -> _Arrays:
-    """By the query's margins; what :func:`rank_summary` keeps."""
+    """Rank by the query's margins; returns what :func:`rank_summary` does."""
     return _rank(partial(asymmetric.histogram, margins), codes, problem)
 
 
 def rank_by_tables(
     tables: NDArray[np.float32], codes: NDArray[np.uint8], problem: Problem
 ) -> _Arrays:
-    """By sums of table entries (q, width, 256), one for each byte of a code."""
+    """Rank by sums of entries of tables (q, width, 256), one entry for each byte of a code.
+
+    Returns what :func:`rank_summary` does.
+    """
     return _rank(partial(asymmetric.table_histogram, tables), codes, problem)
 
 
 def rank_by_distances(
     distances_of: Callable[[NDArray[Any]], NDArray[np.float32]], problem: Problem
 ) -> _Arrays:
-    """By any distances.
+    """Rank by any distances; returns what :func:`rank_summary` does.
 
     Parameters
     ----------
-    distances_of : called with some of ``problem.asked``; returns their distances to all rows
-    problem : what is ranked
+    distances_of : takes some queries of ``problem.asked``, returns their distances to all rows
+    problem : queries and rows
     """
-    parts = []  # of one query each: thousands of counts, three times over
+    parts = []  # one query at a time: each has three arrays of thousands of counts
     step = max(1, _BLOCK // len(problem.base))
     for start in range(0, len(problem.asked), step):
         distances = distances_of(problem.asked[start : start + step])
@@ -82,7 +85,7 @@ def rank_by_distances(
 
 def _rank(histogram: Callable[..., Any], codes: NDArray[np.uint8], problem: Problem) -> _Arrays:
     every, relevant = histogram(codes, problem.relevant)
-    # The levels of the k nearest alone: a search among them, in which each query has its own k.
+    # Counts of the k nearest rows only: ranks those of all queries, and counts each query's own k.
     own = np.arange(problem.near.size).reshape(problem.near.shape)
     nearest = histogram(codes[problem.near.ravel()], own)[1]
     return rank_summary(every, relevant, nearest)
@@ -93,17 +96,17 @@ def rank_summary(
     relevant_counts: NDArray[np.int64],
     near_counts: NDArray[np.int64],
 ) -> _Arrays:
-    """What is kept of a ranking by real numbers: its thousands of counts would be too long.
+    """Sum up a ranking by real numbers, whose thousands of counts would make records too long.
 
     Parameters
     ----------
-    counts, relevant_counts, near_counts : int64 (q, n_levels), of all codes, of true ones, and of
-        the k nearest
+    counts, relevant_counts, near_counts : int64 (q, n_levels), how many of all codes, of the true
+        neighbours and of the k nearest rows are at each level of distance
 
     Returns
     -------
     ``precision`` float32 (q,), the average precision of each query; ``before`` and ``level`` int64
-    (q, k), how many codes come before each of its k nearest, and how many are level with it
+    (q, k), how many codes come before each of its k nearest rows, and how many are level with it
 
     Examples
     --------

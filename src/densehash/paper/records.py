@@ -1,8 +1,8 @@
-"""Raw measurements, kept for good: a file of JSON lines, each keyed by its full specification.
+"""Raw measurements in a file of JSON lines, each with its full specification as key.
 
-A line is only ever added. A run that was cut goes on where it stopped, a second one measures
-nothing anew, and figures are made from here alone. Nothing derived is kept: histograms of
-distances are, the mean average precision that follows from them is not.
+Lines are only added, never changed. So an interrupted run continues where it stopped, a second run
+measures nothing again, and figures are made only from this file. It keeps nothing that can be
+computed: histograms of distances, for example, but not the mean average precision.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Measurements by key; in a file, or in memory alone.
+    """Measurements by key, in a file or only in memory.
 
     Parameters
     ----------
-    path : a file of JSON lines; it need not exist. None keeps nothing
+    path : a file of JSON lines, which need not exist; None keeps measurements only in memory
 
     Attributes
     ----------
-    passed_over : how many lines of the file could not be read: a line that was cut while it was
-        written is one, and what it measured will be measured again
+    passed_over : how many lines of the file could not be read, for example because the process was
+        stopped while it wrote; their measurements are made again
 
     Examples
     --------
@@ -72,13 +72,13 @@ class Records:
             return
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from None
-        if not last.endswith(b"\n"):  # cut while it was written: the next line begins a new one
+        if not last.endswith(b"\n"):  # the last write was cut off: begin a new line
             self._append(path, b"\n")
 
     @staticmethod
     def _append(path: Path, line: bytes) -> None:
         try:
-            # One write at the end of the file, so that two processes do not mix their lines.
+            # One write in append mode, so that lines of two processes do not mix.
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 while line:
@@ -90,14 +90,14 @@ class Records:
             raise FileError(f"{path} cannot be written: {error.strerror}") from None
 
     def add(self, key: Mapping[str, Any], measured: Record) -> None:
-        """Keep a measurement, on the disk before this returns."""
+        """Keep a measurement; it is on disk when this returns."""
         if self._path is not None:
             line = json.dumps({"key": key, "measured": measured}, allow_nan=False)
             self._append(self._path, line.encode() + b"\n")
         self._by_key[_name(key)] = measured
 
     def get(self, key: Mapping[str, Any]) -> Record | None:
-        """What was measured, or None."""
+        """The measurement of this key, or None."""
         return self._by_key.get(_name(key))
 
 
@@ -106,7 +106,7 @@ def _name(key: Mapping[str, Any]) -> str:
 
 
 def pack_array(array: NDArray[Any]) -> Record:
-    """An array as JSON has it: integers in the fewest bytes that hold them, compressed.
+    """An array in JSON, compressed: integers in the smallest type that holds them.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What follows from records: measures of one run, and their means over seeds."""
+"""Measures that are computed from records: of one run, and their means over seeds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Value:
 
     Attributes
     ----------
-    mean : of them
-    spread : their standard deviation; None of one seed
-    n_seeds : how many there are
+    mean : the mean
+    spread : the standard deviation; None if there is only one seed
+    n_seeds : how many seeds there are
     """
 
     mean: float
@@ -35,12 +35,12 @@ class Value:
 
 
 class Measured:
-    """Measures of one run, computed from its record when they are asked for.
+    """Measures of one run, computed from its record when they are first used.
 
     Parameters
     ----------
     record : as :func:`densehash.paper.runs.measure` makes it
-    n_queries, n_rows : of the problem
+    n_queries, n_rows : how many queries and rows the problem has
     """
 
     def __init__(self, record: Record, n_queries: int, n_rows: int) -> None:
@@ -70,29 +70,29 @@ class Measured:
 
     @property
     def fit_seconds(self) -> float:
-        """Training time, as the paper has it."""
+        """Training time, as defined in the paper."""
         return float(self._record["seconds"]["fit"])
 
     @property
     def encode_seconds(self) -> float:
-        """Time of hashing one row of the database, among all."""
+        """Time to hash one row of the database, if all are hashed in one call."""
         return float(self._record["seconds"]["encode"]) / self._n_rows
 
     @property
     def query_seconds(self) -> float:
-        """Test time, as the paper has it: of hashing one query, among all; the best of five."""
+        """Test time, as defined in the paper: to hash one query of a batch; the best of five."""
         return float(min(self._record["seconds"]["queries"])) / self._n_queries
 
     @cached_property
     def mean_average_precision(self) -> float:
-        """Of the ranking by Hamming distance, or of a peer's own ranking."""
+        """MAP of the ranking by Hamming distance; signs and peers rank in their own way."""
         if "precision" in self._record["arrays"]:
             return float(self._array("precision").mean(dtype=np.float64))
         return metrics.mean_average_precision(*self._counts)
 
     @cached_property
     def asymmetric_mean_average_precision(self) -> float:
-        """Of the ranking by the query's margins."""
+        """MAP of the ranking by the query's margins."""
         return float(self._array("asymmetric_precision").mean(dtype=np.float64))
 
     @cached_property
@@ -105,15 +105,15 @@ class Measured:
         return float(metrics.precision_within(*self._counts, radius=radius))
 
     def recall(self, n_candidates: int) -> float:
-        """Share of the k nearest among the first candidates, which exact re-ranking then finds."""
+        """Share of the k nearest rows among the candidates, which exact re-ranking then finds."""
         return _share_before(self._ranked, n_candidates)
 
     def asymmetric_recall(self, n_candidates: int) -> float:
-        """The same, where candidates are ranked by the query's margins."""
+        """The same, if candidates are ranked by the query's margins."""
         return _share_before(self._asymmetrically_ranked, n_candidates)
 
     def estimated_recall(self, n_candidates: int) -> float:
-        """The same, where candidates are ranked by estimates from the codes."""
+        """The same, if candidates are ranked by estimates from the codes."""
         return _share_before(self._ranked_by_estimates, n_candidates)
 
     @cached_property
@@ -134,11 +134,11 @@ class Measured:
 
 
 _Ranked = tuple[NDArray[Any], NDArray[Any]]
-"""How many codes come before each of the k nearest, and how many are level with it: (q, k)."""
+"""How many codes come before each of the k nearest rows, and how many are level with it: (q, k)."""
 
 
 def _share_before(ranked: _Ranked, n_candidates: int) -> float:
-    """As :func:`densehash.metrics.recall_after_reranking` has it, from what records keep."""
+    """:func:`densehash.metrics.recall_after_reranking`, computed from what records keep."""
     before, level = ranked
     return float(np.clip((n_candidates - before.astype(np.float64)) / level, 0, 1).mean())
 
@@ -148,8 +148,8 @@ class Results:
 
     Parameters
     ----------
-    identity : of the problem
-    records : that hold its measurements
+    identity : the identity of the problem
+    records : where its measurements are
     """
 
     def __init__(self, identity: Mapping[str, Any], records: Records) -> None:
@@ -158,7 +158,7 @@ class Results:
         self._made: dict[Run, Measured | None] = {}
 
     def get(self, run: Run) -> Measured | None:
-        """The run's measures, or None where it has not been run."""
+        """Measures of a run, or None if it has not been run."""
         if run not in self._made:
             record = self._records.get(run.key(self.identity))
             n_rows = run.n_rows or self.identity["rows"]
@@ -168,7 +168,7 @@ class Results:
         return self._made[run]
 
     def seeds(self, run: Run, n_seeds: int) -> Iterable[Measured]:
-        """What was measured and not refused, of several seeds; once where there is no chance."""
+        """The measured seeds of a run; one if the method uses no randomness, none if it refused."""
         seen = set()
         for seed in range(n_seeds):
             each = replace(run, seed=seed)
@@ -179,7 +179,7 @@ class Results:
                 yield measured
 
     def mean(self, run: Run, n_seeds: int, measure: Callable[[Measured], float]) -> Value | None:
-        """The mean of a measure over seeds, or None where nothing was measured."""
+        """The mean of a measure over seeds, or None if nothing was measured."""
         values = [measure(measured) for measured in self.seeds(run, n_seeds)]
         if not values:
             return None

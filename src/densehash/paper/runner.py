@@ -1,4 +1,4 @@
-"""Running what has no record yet."""
+"""Runs what has no record yet."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["complete", "planned", "run_plan"]
 def run_plan(
     problem: Problem, plan: Plan, records: Records | None = None, *, verbose: bool = False
 ) -> Results:
-    """Run all of a plan that has no record yet, and return the results of all of it.
+    """Run the parts of a plan that have no record yet, and return the results of the whole plan.
 
     Parameters
     ----------
-    problem : what the methods are measured on
-    plan : how much is run
-    records : where measurements are kept; None keeps them in memory
-    verbose : whether to show a bar
+    problem : the set on which the methods are measured
+    plan : what to run
+    records : where measurements are kept; default in memory
+    verbose : whether to show a progress bar
 
     Examples
     --------
@@ -44,7 +44,7 @@ def run_plan(
 def planned(plan: Plan, problem: Problem) -> list[Run]:
     """All runs of a plan, each once.
 
-    Seeds go last, so that a run that was cut has seen every method.
+    All methods come with one seed before the next, so that an interrupted run has seen all of them.
     """
     every = [
         run
@@ -58,7 +58,7 @@ def planned(plan: Plan, problem: Problem) -> list[Run]:
 
 
 def _once(runs: Iterable[Run], problem: Problem) -> list[Run]:
-    """Runs of different keys: without chance, all seeds are one run."""
+    """Runs with different keys; if a method uses no randomness, all its seeds have one key."""
     by_key: dict[str, Run] = {}
     for run in runs:
         by_key.setdefault(repr(run.key(problem.identity)), run)
@@ -68,7 +68,7 @@ def _once(runs: Iterable[Run], problem: Problem) -> list[Run]:
 def complete(
     problem: Problem, runs: Iterable[Run], records: Records, *, verbose: bool = False
 ) -> int:
-    """Run what has no record yet; how many runs that were."""
+    """Run what has no record yet, and return how many runs that took."""
     left = [run for run in _once(runs, problem) if records.get(run.key(problem.identity)) is None]
     with steps(sum(map(_cost, left)), shown=verbose) as begin:
         for run in left:

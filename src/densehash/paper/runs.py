@@ -1,4 +1,4 @@
-"""One run: a method that learns from a set and is measured on it."""
+"""One run: a method learns from a set and is measured on it."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ from densehash.rows import Rows
 
 __all__ = ["VERSION", "Run", "machine", "measure"]
 
-_REPEATS = 5  # of hashing the queries, which takes milliseconds
+_REPEATS = 5  # the queries are hashed this often, because that takes only milliseconds
 
 VERSION = version("densehash")
 
-_FACTORS = 4  # bytes of a row beside its signs, or beside a code that is ranked by estimates
+_FACTORS = 4  # bytes a row for factors, with signs or with codes that are ranked by estimates
 
 _Parameter = tuple[str, int | float | str]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A method in one setting, with one seed.
+    """A method with its parameters and one seed.
 
     Attributes
     ----------
     method : one of METHODS or PEERS, or SIGNS
-    n_bits : length of its codes; of a peer and of signs, of all bytes a row, factors too
-    seed : draws whatever it draws
-    parameters : names and values of others than its defaults
-    n_rows, n_features : it learns from the first ones only; None stands for all
-    ranks : whether the database is ranked, too; else times alone are measured
-    asymmetric : whether it is also ranked by the margins of the query
-    estimates : whether it is also ranked by estimates from its codes
+    n_bits : length of its codes; for signs and peers, the bits of all that is kept of a row,
+        including factors
+    seed : the seed for all that is drawn at random
+    parameters : names and values of parameters that differ from its defaults
+    n_rows, n_features : how many of the first rows and features it learns from; default all
+    ranks : whether to rank the database; otherwise only times are measured
+    asymmetric : whether to rank it also by the margins of the query
+    estimates : whether to rank it also by estimates from the codes
     """
 
     method: str
@@ -66,15 +67,15 @@ class Run:
     estimates: bool = False
 
     def hasher(self) -> Hasher:
-        """The hasher, not fitted."""
+        """The hasher of this run, not fitted."""
         return make_hasher(
             self.method, self.n_bits, seed=self.seed, parameters=dict(self.parameters)
         )
 
     def key(self, identity: Mapping[str, Any]) -> dict[str, Any]:
-        """The full specification of the run on a problem, by the problem's identity.
+        """The full specification of the run on a problem of this identity.
 
-        Without a seed where there is no chance, so that such a run is made once.
+        The seed is None if the method uses no randomness, so that it runs only once.
 
         Examples
         --------
@@ -101,7 +102,7 @@ class Run:
 
 @cache
 def _every_parameter(method: str, changed: tuple[_Parameter, ...]) -> dict[str, object]:
-    """All parameters of a method; a peer has none, and no chance either; signs have chance."""
+    """All parameters of a method. A peer has none, and no seed; signs have only a seed."""
     if method in PEERS:
         return {}
     if method == SIGNS:
@@ -110,28 +111,28 @@ def _every_parameter(method: str, changed: tuple[_Parameter, ...]) -> dict[str, 
     return {name: _plain(value) for name, value in every.items()}
 
 
-_APART = {"n_bits", "random_state", "verbose"}  # what a key has elsewhere, or never
+_APART = {"n_bits", "random_state", "verbose"}  # a key has these elsewhere, or not at all
 
 
 def _own_name(parameter: str) -> str:
-    """A parameter's name without those of the hashers around it."""
+    """The name of a parameter without the names of the hashers that contain it."""
     return parameter.rpartition("__")[2]
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it; of a hasher inside another one, its class."""
+    """A value that JSON can hold; a hasher inside another one becomes the name of its class."""
     return value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
 
 
 def measure(problem: Problem, run: Run) -> Record:
-    """Run a method on a problem; what came out, raw.
+    """Run a method on a problem, and return the raw measurements.
 
     Returns
     -------
-    A record: ``seconds``, where and with how many threads; with ``ranks``, of each query the
-    number of codes at each distance (``counts``), of true ones among them (``relevant_counts``),
-    and the distances of its k nearest (``near``). A method that refuses the problem, say for
-    having too few features, gives the reason as ``refused``.
+    A record: ``seconds``, ``machine`` and ``threads``. With ``ranks``, it also has, for each query,
+    the number of codes at each distance (``counts``), how many of them are true neighbours
+    (``relevant_counts``), and the distances of its k nearest rows (``near``). If the method refuses
+    the problem, for example because it has too few features, ``refused`` has the reason.
     """
     record: Record = {"machine": machine(), "threads": n_threads()}
     try:
@@ -161,7 +162,7 @@ def machine() -> str:
 
 
 def _cpu_name() -> str:
-    """What Linux calls the processor, where it has a name for it."""
+    """The name of the processor on Linux, if it has one."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -206,7 +207,7 @@ def _measure_hasher(problem: Problem, run: Run) -> Record:
 
 
 def _measure_signs(problem: Problem, run: Run) -> Record:
-    """Signs of one group: as peers have them, which know of no groups either."""
+    """Measure signs with all rows in one group, as peers are measured."""
     n_signs = run.n_bits - 8 * _FACTORS
     if run.n_bits % 8 or n_signs < 8:
         raise InputError(
@@ -232,7 +233,7 @@ def _measure_signs(problem: Problem, run: Run) -> Record:
         np.concatenate([part[name] for part in parts]) for name in ("codes", "factors")
     )
     decoder = sketch.model.decoder
-    # (α − ⟨s, G q⟩) / β is |r|² − 2 f ⟨s, G q⟩, with one group around the mean.
+    # With one group around the mean, (α − ⟨s, G q⟩) / β is |r|² − 2 f ⟨s, G q⟩.
     alphas, betas = (factors * np.array([decoder.alpha, decoder.beta], np.float32)).T
     kept = np.stack([np.sqrt(np.maximum(alphas / betas, 0)), 0.5 / betas], axis=1)
     center = sketch.model.shift.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Every figure and table of the paper, and some beyond it, as data: what runs, what is drawn."""
+"""Every figure and table of the paper, and some more, as data: what to run and what to draw."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Study:
 
     Attributes
     ----------
-    name : of its files
-    part : the section of the report that it belongs to
-    title : what is written above it
-    x : what runs along its axis: "bits"; a parameter of the method ("p", "alpha", "r"); "rows" or
+    name : name of its files
+    part : the section of the report to which it belongs
+    title : the text above it
+    x : what the x axis shows: "bits"; a parameter of the method ("p", "alpha", "r"); "rows" or
         "features" to learn from, as shares of all; "candidates" that are re-ranked; or "recall"
     y : the measure: a name in :data:`densehash.paper.figures.MEASURES`
     methods : one line each
-    bits : code lengths; one, unless x is "bits"
-    values : along the axis, unless x is "bits" or "recall"
+    bits : code lengths; only one, unless x is "bits"
+    values : the values of the x axis, unless x is "bits" or "recall"
     asymmetric : whether each method has a second line, ranked by the query's margins
     """
 
@@ -119,15 +119,15 @@ PARTS = tuple(dict.fromkeys(study.part for study in STUDIES))
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run.
+    """What to run.
 
     Attributes
     ----------
-    methods : those left out here are left out of every figure
-    bits : likewise; figures at one code length (the parameter studies, say) have their own
-    n_seeds : how many seeds; the spread over them is shown
-    parts : parts of the report that are made
-    n_steps : of Refined; None leaves its default
+    methods : figures leave out all other methods
+    bits : code lengths; figures at one length, such as the parameter studies, have their own
+    n_seeds : how many seeds; figures show the spread over them
+    parts : parts of the report to make
+    n_steps : ``n_steps`` of Refined; default: that of Refined
     estimates : whether hashers are also ranked by estimates from their codes
     """
 
@@ -139,12 +139,12 @@ class Plan:
     estimates: bool = False
 
     def parameters(self, method: str) -> tuple[tuple[str, int], ...]:
-        """What a method gets beside its defaults."""
+        """The parameters of a method that differ from its defaults."""
         changed = self.n_steps is not None and method.startswith("Refined")
         return (("n_steps", self.n_steps),) if changed and self.n_steps is not None else ()
 
     def run(self, method: str, n_bits: int) -> Run:
-        """A method in its usual setting, fully measured."""
+        """A run of a method with the plan's parameters, with all measurements."""
         return Run(
             method,
             n_bits,
@@ -154,10 +154,10 @@ class Plan:
         )
 
     def lengths(self, study: Study) -> tuple[int, ...]:
-        """Code lengths of a study that are run.
+        """The code lengths at which a study runs.
 
-        Those that were asked for, where it runs over all; else its own, if there is one only, or
-        those of its own that were asked for.
+        A study of all lengths takes those of the plan, and a study of one length takes that one.
+        Any other takes those of its lengths that are in the plan.
         """
         if study.bits == BITS:
             return self.bits
@@ -166,7 +166,7 @@ class Plan:
         return tuple(n_bits for n_bits in study.bits if n_bits in self.bits)
 
     def studies(self) -> tuple[Study, ...]:
-        """What is drawn."""
+        """The studies to draw."""
         return tuple(study for study in STUDIES if study.part in self.parts)
 
 
@@ -177,9 +177,9 @@ QUICK = Plan(bits=(16, 32, 48, 64, 96), n_seeds=2, n_steps=100)
 def runs_of(
     study: Study, plan: Plan, method: str, identity: Mapping[str, Any]
 ) -> Iterator[tuple[float, Run]]:
-    """The runs behind a method's line: where on the axis, and what is run for it.
+    """The runs of a method for its line in a figure, each with its value on the x axis.
 
-    Where the axis is not made of runs (candidates, recall), there is one run, at 0.
+    If one run gives the whole line (x is "candidates" or "recall"), the value is 0.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def runs_of(
 
 
 def check_parts(parts: list[str]) -> tuple[str, ...]:
-    """Parts of the report, in its order.
+    """Check the names of parts of the report, and put them in its order.
 
     Examples
     --------

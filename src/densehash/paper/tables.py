@@ -1,4 +1,4 @@
-"""Tables of the paper, from records, beside the paper's own figures."""
+"""Tables of the paper, made from records, with the paper's own numbers beside them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Row = tuple[Cell, ...]
 
 
 def map_table(results: Results, plan: Plan) -> Table:
-    """Mean average precision of all hashers at all lengths, on one set."""
+    """Mean average precision of all hashers at all code lengths, on one set."""
     rows = []
     for method in plan.methods:
         if method not in METHODS:  # peers do not rank by Hamming distance
@@ -59,7 +59,7 @@ def map_table(results: Results, plan: Plan) -> Table:
 
 
 def nearest_published(n_features: int) -> str:
-    """The paper's set whose rows are most nearly as wide.
+    """The set of the paper with the nearest number of features.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def nearest_published(n_features: int) -> str:
 
 
 def times_table(results: Results, plan: Plan) -> Table | None:
-    """Tables 1 to 3 on one set: training and test time, beside the paper's nearest set."""
+    """Tables 1 to 3 on one set: training and test times, with those of the paper's nearest set."""
     bits = [n_bits for n_bits in published.TABLE_BITS if n_bits in plan.bits]
     theirs = nearest_published(results.identity["features"])
     rows: list[_Row] = []
@@ -111,7 +111,7 @@ def times_table(results: Results, plan: Plan) -> Table | None:
 def parameter_table(
     name: str, every: list[Results], plan: Plan, theirs: Mapping[str, tuple[float, ...]]
 ) -> Table | None:
-    """Table 4 or 5: training time of DSH against a parameter, on all sets, beside the paper's."""
+    """Table 4 or 5: training time of DSH against a parameter, on all sets and on the paper's."""
     study = _study(name)
     rows: list[_Row] = []
     for results in every:
@@ -135,7 +135,7 @@ def parameter_table(
 
 
 def cost_table(every: list[Results], plan: Plan) -> Table | None:
-    """The exponents that fit the training times best, beside those of the paper's model."""
+    """The exponents that fit the training times best, with those of the paper's model."""
     rows = []
     for results in every:
         slopes = [growth_exponent(name, results, plan) for name in _COSTS]
@@ -153,8 +153,8 @@ def cost_table(every: list[Results], plan: Plan) -> Table | None:
             Column("of the features", 2),
         ),
         (*rows, ("the paper's model, O(αLpnd)", 1.0, 1.0, 1.0)),
-        "The slope of a line through the logarithms. Below 1, a cost that does not grow (reading "
-        "rows, starting threads) is still felt; above it, the groups' own pairs are.",
+        "The slope of a line through the logarithms. It is below 1 while costs that do not grow "
+        "(reading rows, starting threads) still count, and above 1 where pairs of groups count.",
     )
 
 
@@ -162,7 +162,7 @@ _COSTS = ("cost-rows", "cost-bits", "cost-features")
 
 
 def growth_exponent(name: str, results: Results, plan: Plan) -> float | None:
-    """The power of what a study varies that DSH's training time grows as; None of few points."""
+    """The power of x as which the training time of DSH grows; None if fewer than 3 points."""
     points = [
         (x, value.mean)
         for x, run in runs_of(_study(name), plan, "DSH", results.identity)
@@ -175,7 +175,7 @@ def growth_exponent(name: str, results: Results, plan: Plan) -> float | None:
 
 
 def beyond_table(results: Results, plan: Plan, n_candidates: int = 100) -> Table:
-    """All that was measured of each method at each length, on one set: a line each.
+    """All measures of each method at each code length on one set, one line each.
 
     Examples
     --------

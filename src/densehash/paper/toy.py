@@ -1,4 +1,4 @@
-"""Figure 1: four Gaussians in the plane, and what two bits make of them."""
+"""Figure 1: four Gaussians in the plane, and how two bits divide them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["four_gaussians", "hashers", "section"]
 
 _CENTERS = np.array([[-1.0, 0.0], [0.0, -1.0], [1.0, 0.0], [0.0, 1.6]])
 _SPREAD = 0.16
-_A_GAUSSIAN = 150  # points
+_A_GAUSSIAN = 150  # points of each
 _N_TRIES = 20
 
 
 def four_gaussians() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The points, and the Gaussian that each comes from.
+    """The points, and the Gaussian of each.
 
     Returns
     -------
@@ -38,11 +38,11 @@ def four_gaussians() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def hashers() -> dict[str, LinearHasher]:
-    """LSH, PCAH and DSH of two bits, fitted.
+    """LSH, PCAH and DSH with two bits, fitted.
 
-    DSH has four groups here (alpha = 2), and its first centres are drawn as usual; of twenty draws
-    the one with the least quantisation error stays, for from a bad one no three passes of k-means
-    find four Gaussians.
+    DSH has four groups here (alpha = 2). Of twenty draws of its first centres, the one with the
+    least quantisation error is kept: three passes of k-means do not find the four Gaussians from a
+    bad draw.
 
     Examples
     --------

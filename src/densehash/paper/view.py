@@ -1,4 +1,4 @@
-"""Rows out of a set that is too large for memory, read when they are asked for."""
+"""Rows of a set that is too large for memory, read when they are used."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Block = NDArray[Any]
 
 
 class View(Source):
-    """Some rows of others, or what is made of each.
+    """Some of the rows, or new rows that are computed from them.
 
-    Two slices, as of an array, give a View of the first rows and features.
+    With two slices, as for an array, it gives a View of the first rows and features.
 
     Parameters
     ----------
     rows : array (n, d) or a Source
-    chosen : rising positions, integer (m,): these rows only
-    left_out : rising positions, integer (m,): all rows but these
-    made : what is made of a block (b, d): an array (b, n_features)
-    n_features, dtype : of what is made; default: those of the rows
+    chosen : ascending positions, integer (m,), of the only rows to show
+    left_out : ascending positions, integer (m,), of rows to leave out
+    made : computes new rows (b, n_features) from a block of rows (b, d)
+    n_features, dtype : features and type of the new rows; default: those of the old ones
 
     Examples
     --------
@@ -50,14 +50,14 @@ class View(Source):
     ) -> None:
         self._rows, self._made = rows, made
         self._chosen = chosen
-        # How many rows come before each that is left out: where it is passed over.
+        # How many shown rows come before each row that is left out.
         self._passed = None if left_out is None else left_out - np.arange(len(left_out))
         n = len(rows) - (0 if left_out is None else len(left_out))
         self.shape = n if chosen is None else len(chosen), n_features or rows.shape[1]
         self.dtype = rows.dtype if dtype is None else np.dtype(dtype)
 
     def __getitem__(self, rows: Any) -> Any:
-        """Read rows: a slice of step 1, or rising positions; or two slices, see above."""
+        """Read rows by a slice of step 1, by ascending positions, or by two slices (see above)."""
         if isinstance(rows, tuple):
             return self._first(
                 *(len(range(size)[some]) for size, some in zip(self.shape, rows, strict=True))
@@ -68,11 +68,11 @@ class View(Source):
         return block if self._made is None else self._made(block)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Block:
-        """All rows, in memory: for those that know nothing else."""
+        """All rows in memory, for code that needs an array."""
         return np.asarray(self[:], dtype)
 
     def _places(self, positions: Positions) -> Positions:
-        """Where rows lie among the others."""
+        """Positions in the underlying rows."""
         if self._chosen is not None:
             return self._chosen[positions]
         if self._passed is not None:
@@ -85,7 +85,7 @@ class View(Source):
         first, last = int(places[0]), int(places[-1])
         if last - first < len(places):
             return self._rows[first : last + 1]
-        if last - first < 2 * len(places):  # so close together that all are read in one piece
+        if last - first < 2 * len(places):  # so close together that one slice is faster
             return self._rows[first : last + 1][places - first]
         return self._rows[places]
 

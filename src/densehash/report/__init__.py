@@ -1,4 +1,4 @@
-"""One offline page of results: figures that answer the pointer, tables that sort."""
+"""One offline page of results: figures that respond to the pointer, tables that can be sorted."""
 
 from densehash.report.page import Column, Figure, Page, PlaneFigure, Section, Series, Table
 from densehash.report.write import write_figures, write_report

@@ -1,7 +1,7 @@
-"""Figures as specifications of Vega-Lite: plain dictionaries, the data inside.
+"""Figures as specifications of Vega-Lite: plain dictionaries that contain the data.
 
-A specification names no colour of its own: it takes them as arguments, so that a page can give
-variables of its style sheet, which follow the theme without a redraw, and a file can give colours.
+Colours are arguments: a page passes variables of its style sheet, which follow the theme without a
+redraw, and a file passes fixed colours.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from densehash.report.page import Figure, PlaneFigure
 
 __all__ = ["chart_of", "config_of", "plain", "with_legend"]
 
-# Other programs choke on these; a file name on a command line may hold any of them.
+# Other programs fail on these; a file name on a command line may contain any of them.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NEW_LINE = re.compile("\r\n|[\u2028\u2029]")
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _MOST_MARKS = 8
-"""About how many marks of one line are drawn."""
+"""Roughly how many marks are drawn on one line."""
 
 _SHOWN = "indexof(hidden, datum.series) < 0"
 _FADED = "isArray(hover.series) && indexof(hover.series, datum.series) < 0"
@@ -31,7 +31,7 @@ _AT = "isArray(hover.key) && indexof(hover.key, datum.key) >= 0"
 
 
 def plain(text: str) -> str:
-    """The text as a document can hold it: line feeds, and a sign for what cannot be written.
+    """Text that a document can hold: other line ends become line feeds, control characters U+FFFD.
 
     Examples
     --------
@@ -42,11 +42,11 @@ def plain(text: str) -> str:
 
 
 def config_of(theme: Mapping[str, str]) -> dict[str, Any]:
-    """What all charts of a page have in common: fonts and the colours of axes.
+    """The configuration that all charts of a page share: fonts and the colours of axes.
 
     Parameters
     ----------
-    theme : the colours ``paper``, ``ink``, ``muted``, ``rule`` and ``grid``, as CSS takes them
+    theme : the colours ``paper``, ``ink``, ``muted``, ``rule`` and ``grid``, in CSS
 
     Examples
     --------
@@ -73,7 +73,7 @@ def config_of(theme: Mapping[str, str]) -> dict[str, Any]:
             "titleFontWeight": "normal",
             "titlePadding": 8,
         },
-        # The title of the y axis lies above it, as text that is read without turning the head.
+        # The title of the y axis is above it, so that the text is horizontal.
         "axisY": {
             "domain": False,
             "ticks": False,
@@ -105,14 +105,14 @@ def chart_of(
 ) -> dict[str, Any]:
     """The specification of one figure.
 
-    Its parameter ``hidden`` is a list of the names of series that are not drawn. Of lines,
-    ``reach`` is where the y axis begins and ends.
+    Its parameter ``hidden`` is a list of the names of series that are not drawn. If the figure has
+    lines, ``reach`` is where the y axis begins and ends.
 
     Parameters
     ----------
-    figure : a figure that :func:`~densehash.report.check.check_page` lets through
-    looks : of each series, or of each group of points
-    colours : of each series, or of each group of points, as CSS takes them
+    figure : a figure that :func:`~densehash.report.check.check_page` accepts
+    looks : the look of each series, or of each group of points
+    colours : the colour of each series, or of each group of points, in CSS
     theme : see :func:`config_of`
     """
     if isinstance(figure, Figure):
@@ -136,13 +136,13 @@ def with_legend(
     colours: Mapping[str, str],
     theme: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The chart as it stands alone in a file: its title above, its legend at its right.
+    """The chart for a file of its own, with its title above it and its legend on its right.
 
     Parameters
     ----------
-    chart : of :func:`chart_of`
-    title : what is written above it
-    looks, colours : of each series of the legend, in order
+    chart : what :func:`chart_of` returned
+    title : the text above it
+    looks, colours : the look and colour of each series of the legend, in order
     theme : see :func:`config_of`
     """
     names = list(looks)
@@ -173,7 +173,7 @@ def with_legend(
         "height": 20 * len(names),
         "layer": parts if chart["autosize"]["type"] == "fit" else parts[1:],
     }
-    # Only the whole of a composed chart has these.
+    # In a composed chart, only the outermost part may have these.
     inner = {key: chart[key] for key in chart if key not in ("params", "autosize", "padding")}
     return {
         "params": chart["params"],
@@ -232,7 +232,7 @@ def _lines(
             }
         )
     if any(point["alone"] for point in points):
-        # A band needs two neighbours: a point that has none gets a bar.
+        # A band needs two neighbouring points: a single point gets a bar.
         layers.append(
             {
                 "transform": [{"filter": "datum.alone"}],
@@ -256,7 +256,7 @@ def _lines(
 
 
 def _points(figure: Figure, looks: Mapping[str, Look]) -> list[dict[str, Any]]:
-    """One row a point, the boldest series last: what comes later is drawn on top."""
+    """One row for each point, the boldest series last, because later ones are drawn on top."""
     floor = min((y for series in figure.series for y in series.y), default=0) / 2
     rows: list[dict[str, Any]] = []
     by_width = sorted(figure.series, key=lambda series: looks[series.name].width)
@@ -268,7 +268,7 @@ def _points(figure: Figure, looks: Mapping[str, Look]) -> list[dict[str, Any]]:
         for at, (x, y, sd) in enumerate(points):
             low = None if sd is None else y - sd
             if low is not None and figure.log_y:
-                low = max(low, floor)  # a logarithmic axis ends above zero
+                low = max(low, floor)  # a logarithmic axis cannot show zero
             beside = known[at - 1 : at] + known[at + 1 : at + 2]
             rows.append(
                 {
@@ -281,8 +281,8 @@ def _points(figure: Figure, looks: Mapping[str, Look]) -> list[dict[str, Any]]:
                     "high": None if sd is None else _number(y + sd),
                     "width": looks[series.name].width,
                     "alone": sd is not None and not any(beside),
-                    # Marks of many points would hide their line: only some are drawn, and those
-                    # of different series do not all fall together.
+                    # Marks on all of many points would hide the line: only some are drawn, at
+                    # different places for different series.
                     "unmarked": (at + 2 * place) % every > 0,
                 }
             )
@@ -295,14 +295,14 @@ def _scale(domain: object, *, log: bool) -> dict[str, Any]:
 
 
 def _reach(numbers: Sequence[float]) -> list[float]:
-    """From the least to the most; never nothing, which no axis can show."""
+    """The least and the largest number; widened if they are equal, which no axis can show."""
     least, most = min(numbers), max(numbers)
     room = 0 if least < most else abs(least) / 2 or 1
     return [least - room, most + room]
 
 
 def _ticks(numbers: Sequence[float], *, log: bool, few: int = 8) -> dict[str, Any]:
-    """Ticks at the numbers themselves where these are few, and labels that stay short."""
+    """Ticks at the numbers themselves if they are few, and short labels."""
     known = sorted(set(numbers))
     axis: dict[str, Any] = {}
     if 1 < len(known) <= few:
@@ -332,7 +332,7 @@ def _plane(
         {"series": plain(group), "key": key, "x": _number(x), "y": _number(y)}
         for key, (x, y, group) in enumerate(zip(figure.x, figure.y, figure.groups, strict=True))
     ]
-    # One unit is as long on both axes, or planes that are at right angles would not look so.
+    # One unit has the same length on both axes, so that right angles look like right angles.
     reach = 0.54 * max(max(figure.x) - min(figure.x), max(figure.y) - min(figure.y)) or 1.0
     shared = {
         axis: {
@@ -363,7 +363,7 @@ def _plane(
         "encoding": shared | {"x2": {"field": "x2"}, "y2": {"field": "y2"}},
     }
     return {
-        # The frame is fixed, so that the square within it is one.
+        # The frame has a fixed size, so that the area inside it stays square.
         "autosize": {"type": "none"},
         "padding": {"left": 34, "right": 8, "top": 8, "bottom": 24},
         "width": 320,
@@ -387,7 +387,7 @@ def _mark_layer(
     theme: Mapping[str, str],
     shared: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The marks; the one nearest to the pointer is shown larger and says what it is."""
+    """The marks; the one nearest to the pointer is larger and shows its values."""
     return {
         "params": [
             {
@@ -424,7 +424,7 @@ def _stroke(
     return {
         **_by_series("color", names, [colours[name] for name in names]),
         **_by_series("strokeDash", names, [list(looks[name].dash) or [1, 0] for name in names]),
-        # Vega-Lite has no scale from names to widths: these are in the data.
+        # Vega-Lite has no scale from names to widths: the widths are in the data.
         "strokeWidth": {"field": "width", "type": "quantitative", "scale": None},
     }
 
@@ -435,7 +435,7 @@ def _marks(
     colours: Mapping[str, str],
     theme: Mapping[str, str],
 ) -> dict[str, Any]:
-    """A full mark has a thin edge of paper, a hollow one is filled with paper."""
+    """A full mark has a thin edge in the background colour; a hollow mark is filled with it."""
     hollow = [looks[name].hollow for name in names]
     full = [colours[name] for name in names]
     paper = theme["paper"]
@@ -454,10 +454,10 @@ def _by_series(channel: str, names: Sequence[str], values: Sequence[object]) -> 
 
 
 def _faded(full: float, faint: float) -> dict[str, Any]:
-    """Full, but faint where the pointer is on another series."""
+    """Full opacity, but faint while the pointer is on another series."""
     return {"opacity": {"condition": {"test": _FADED, "value": faint}, "value": full}}
 
 
 def _number(number: Any) -> float:
-    """What JSON can hold of numpy's numbers."""
+    """A number as JSON can hold it, also if it is one of numpy's."""
     return int(number) if isinstance(number, Integral) else float(number)

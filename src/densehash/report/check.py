@@ -1,4 +1,4 @@
-"""Whether a page can be drawn: seen before anything is written."""
+"""Checks whether a page can be drawn, before anything is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def check_page(page: Page) -> None:
-    """Refuse a page with names that clash, lengths that differ or numbers that are not finite."""
+    """Refuse a page with clashing names, different lengths or numbers that are not finite."""
     names: set[str] = set()
     for section in page.sections:
         for item in section.items:
@@ -93,7 +93,7 @@ def _check_table(table: Table) -> None:
 
 def _check_numbers(numbers: Sequence[object], what: str, *, positive: bool = False) -> None:
     for number in numbers:
-        # A bool is a number to Python, but hardly ever what was meant.
+        # Python counts bool as a number, but here it is probably a mistake.
         if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
             raise InputError(f"{what} must be finite numbers, got {number!r}")
         if positive and number <= 0:

@@ -1,7 +1,7 @@
-"""A page as one HTML document that needs nothing else: its style, scripts and data are inside.
+"""A page as one HTML document that contains all that it needs: style, scripts and data.
 
-What is written comes from results, and so from names of files, methods and machines: all of it
-is escaped, and a policy in the document allows its own two scripts and no address at all.
+Its texts come from results, and so from names of files, methods and machines. All of them are
+escaped, and a policy in the document allows only its own two scripts, and no network address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from densehash.report.page import Column, Figure, Page, PlaneFigure, Section, Ta
 __all__ = ["html_of", "names_of"]
 
 _LONG = 40
-"""Letters of a cell that may be broken into lines."""
+"""From how many characters on the text of a cell may be broken into lines."""
 
 
 def html_of(page: Page, library: str) -> str:
@@ -31,7 +31,7 @@ def html_of(page: Page, library: str) -> str:
 
     Parameters
     ----------
-    page : a page that :func:`~densehash.report.check.check_page` lets through
+    page : a page that :func:`~densehash.report.check.check_page` accepts
     library : the JavaScript of Vega, Vega-Lite and Vega-Embed
 
     Examples
@@ -54,7 +54,7 @@ def html_of(page: Page, library: str) -> str:
         if not isinstance(item, Table)
     ]
     data = {"config": config_of(theme) | {"background": "transparent"}, "charts": charts}
-    # Its names would be everyone's names, were it not in a function of its own.
+    # Inside a function, so that the names of the library do not become global.
     scripts = [f"(()=>{{{_script(library)}\n}})()", _script(_part("page.js"))]
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = (
@@ -93,7 +93,7 @@ def html_of(page: Page, library: str) -> str:
 
 
 def names_of(figure: Figure | PlaneFigure) -> list[str]:
-    """What the legend of a figure lists: its methods, or the groups of its points.
+    """The names in the legend of a figure: its methods, or the groups of its points.
 
     Examples
     --------
@@ -106,14 +106,14 @@ def names_of(figure: Figure | PlaneFigure) -> list[str]:
 
 
 class _Palette:
-    """Looks of all methods of a page, and the variables of the style sheet with their colours."""
+    """The looks of all methods of a page, and the style-sheet variables for their colours."""
 
     def __init__(self, page: Page) -> None:
         items = [item for section in page.sections for item in section.items]
         lines = [item for item in items if isinstance(item, Figure)]
         planes = [item for item in items if isinstance(item, PlaneFigure)]
         self.methods = looks_of(name for item in lines for name in names_of(item))
-        # Groups of points are no methods: each such figure begins anew.
+        # Groups of points are not methods: each such figure starts with the first look again.
         self._planes = {item.name: looks_of(names_of(item)) for item in planes}
         every = [
             *self.methods.values(),
@@ -133,7 +133,7 @@ class _Palette:
         return f"var({self._variables[look.light, look.dark]})"
 
     def style(self) -> str:
-        """Both themes as variables. Paper is white: in print, the light one holds."""
+        """Both themes as variables. Printing always uses the light one."""
         light, dark = (
             "".join(
                 [
@@ -246,7 +246,7 @@ def _figure(figure: Figure | PlaneFigure, palette: _Palette) -> str:
 
 
 def _caption(text: str) -> str:
-    """What stands below; no number, for a page may speak of the numbers in a paper."""
+    """The caption, without a number, because a page may mention the paper's figure numbers."""
     return f"<figcaption>{_text(text)}</figcaption>" if text else ""
 
 
@@ -300,12 +300,12 @@ def _cell(
 def _shown(number: float, column: Column) -> str:
     text = f"{number:,}" if column.digits is None else f"{number:,.{column.digits}f}"
     if not text.strip("-0.,"):
-        text = text.lstrip("-")  # no number is minus zero
+        text = text.lstrip("-")  # never shows minus zero
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _best(table: Table, at: int) -> str | None:
-    """The best number of a column as it is shown: those that look the same are as good."""
+    """The best number of a column as text: numbers that look the same are equally good."""
     column = table.columns[at]
     numbers = [row[at] for row in table.rows]
     known = [number for number in numbers if number is not None and not isinstance(number, str)]
@@ -319,7 +319,7 @@ def _kind(column: Column) -> str:
 
 
 def _first(column: Column) -> str:
-    """Where more is better, the first click brings the most to the top."""
+    """The first sort order: if more is better, the largest comes to the top."""
     return ' data-first="descending"' if column.best == "most" else ""
 
 
@@ -349,13 +349,13 @@ def _text(text: str) -> str:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """JSON without any sign that could end a script, in any browser."""
+    """JSON without any character that could end a script, in any browser."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _script(source: str) -> str:
-    """JavaScript that a script element can hold: in its strings, a backslash changes nothing."""
+    """JavaScript that a script element can hold; an added backslash does not change a string."""
     return re.sub(r"<(/script|!--)", r"<\\\1", source, flags=re.IGNORECASE)
 
 

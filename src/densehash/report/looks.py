@@ -1,8 +1,8 @@
-"""How each method looks: one colour, mark and dash for a method in every figure of a page.
+"""How each method looks: it has the same colour, mark and dash in every figure of a page.
 
-The colours were searched for: on either background they have a contrast of at least 3 to 1, and
-no two are near to each other to any of the three kinds of colour-blind eyes (tested). No two
-marks are alike either, so that nothing hangs on colour alone.
+The colours were found by a search: on both backgrounds they have a contrast of at least 3 to 1,
+and no two look similar with any of the three kinds of colour blindness (tested). No two marks are
+the same either, so that nothing depends only on colour.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ THEMES = {
         "mark": "#3a3016",
     },
 }
-"""The colours of a page apart from its methods: the same names in each theme."""
+"""The colours of a page, without those of methods; each theme has the same names."""
 
 ASYMMETRIC = ", asymmetric"
-"""Ends the name of a method that is ranked by its margins: as the method, but hollow and dotted."""
+"""Ends the name of a method that is ranked by its margins: drawn hollow and dotted."""
 
 ESTIMATES = ", estimates"
-"""Ends the name of one that is ranked by estimates from its codes: hollow, with long dashes."""
+"""Ends the name of a method that is ranked by estimates: drawn hollow, with long dashes."""
 
 _DOTTED = (1.5, 2.5)
 _LONG_DASHES = (16, 3)
@@ -55,8 +55,8 @@ class Look:
     light, dark : its colour in each theme
     mark : the outline of its mark as an SVG path, about 1 in radius
     dash : lengths of strokes and gaps; empty for a solid line
-    width : of its line, in pixels
-    hollow : whether its mark is an outline only
+    width : width of its line, in pixels
+    hollow : whether its mark is only an outline
     """
 
     light: str
@@ -111,9 +111,9 @@ KNOWN = {
     "faiss OPQ": Look("#440452", "#5c691f", _PENTAGON, (9, 2, 3, 2)),
     "faiss RaBitQ": Look("#5b2779", "#dbaaf9", _BOWTIE, (3, 2, 6, 2)),
 }
-"""The looks of the methods that have a name of their own here."""
+"""The looks of known methods."""
 
-# For other names: the best told apart come first.
+# For other names; those that differ most come first.
 _OTHERS = [
     *("DSH", "Refined(ITQ)", "faiss PQ", "DSH contrast", "SpH", "ITQ", "PCAH", "AGH"),
     *("SIKH", "KLSH", "faiss LSH", "LSH", "faiss RaBitQ", "Refined(DSH)"),
@@ -122,15 +122,15 @@ _OTHERS = [
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each name: its own where it is known, else one that no other name has.
+    """A look for each name: its own if the name is known, otherwise one that no other name has.
 
     Parameters
     ----------
-    names : the methods in order of appearance; repeated ones count once
+    names : the methods in order of appearance; repeated names count once
 
     Returns
     -------
-    the looks in the same order; beyond 32 names they are taken a second time
+    the looks in the same order; with more than 32 names, looks repeat
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a report shows, as plain data: sections of figures and tables, before any drawing."""
+"""What a report shows, as plain data: sections of figures and tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Series:
 
     Attributes
     ----------
-    name : the method; it has one colour and one mark in all figures of a page
-    x, y : as many numbers each
-    spread : standard deviation of each y over seeds, or None where there is one seed only
+    name : the method; it has the same colour and mark in all figures of a page
+    x, y : numbers, equally many
+    spread : standard deviation of each y over seeds; None if there is only one seed
     """
 
     name: str
@@ -26,13 +26,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over one axis.
+    """A figure of lines.
 
     Attributes
     ----------
-    name : lower-case letters, digits and hyphens; the name of its files; unique in a page
-    title, x_title, y_title, caption : what is written beside it
-    series : the lines; no two of one name
+    name : lower-case letters, digits and hyphens; names its files, and is unique in a page
+    title, x_title, y_title, caption : the texts around it
+    series : the lines; their names must differ
     log_x, log_y : whether an axis is logarithmic
     """
 
@@ -48,14 +48,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class PlaneFigure:
-    """Points in the plane, coloured by group, and straight lines between them.
+    """A figure of points in the plane, coloured by group, with straight lines between them.
 
     Attributes
     ----------
-    name, title, caption : as of a Figure
-    x, y : as many numbers each
-    groups : the group of each point, say its code ``"01"``
-    lines : ends of each line, (x0, y0, x1, y1)
+    name, title, caption : as in a Figure
+    x, y : numbers, equally many
+    groups : the group of each point, for example its code ``"01"``
+    lines : the ends of each line, (x0, y0, x1, y1)
     """
 
     name: str
@@ -73,9 +73,9 @@ class Column:
 
     Attributes
     ----------
-    title : what its head says
-    digits : digits after the point, None for text
-    best : "most" or "least" marks the best number of the column, "" marks none
+    title : its heading
+    digits : digits after the decimal point; None for text
+    best : "most" or "least" marks the best number of the column; "" marks none
     """
 
     title: str
@@ -85,12 +85,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text and numbers; None where there is nothing.
+    """Rows of text and numbers; an empty cell is None.
 
     Attributes
     ----------
-    name, title, caption : as of a Figure
-    columns : as many as each row has cells
+    name, title, caption : as in a Figure
+    columns : one for each cell of a row
     rows : the cells
     """
 
@@ -107,9 +107,9 @@ class Section:
 
     Attributes
     ----------
-    title, text : what is written above them
+    title, text : the texts above them
     items : figures and tables, in order
-    across : how many figures stand side by side on a wide screen, 1 to 3; 0 lets their number tell
+    across : how many figures are side by side on a wide screen, 1 to 3; 0 chooses by their number
     """
 
     title: str
@@ -124,9 +124,9 @@ class Page:
 
     Attributes
     ----------
-    title, text : what is written at the top
-    sections : in order
-    facts : names and values: the machine, versions, seeds, the command that made it
+    title, text : the texts at the top
+    sections : its sections, in order
+    facts : names and values: the machine, versions, seeds, the command that made the page
     """
 
     title: str

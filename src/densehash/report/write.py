@@ -19,19 +19,19 @@ from densehash.report.page import Figure, Page, PlaneFigure, Table
 __all__ = ["write_figures", "write_report"]
 
 _PIXELS = 2
-"""Pixels of a picture for each of the page: sharp on paper as well."""
+"""Pixels of a picture for each pixel of the page, so that it is sharp in print too."""
 
 
 def write_report(page: Page, path: str | os.PathLike[str]) -> None:
     """Write a page as one HTML file that opens without a network.
 
-    The file appears whole or not at all: one that was there is replaced at the end.
+    The file is written as a whole or not at all: an old one is replaced only at the end.
     It needs the extra ``report``.
 
     Parameters
     ----------
     page : what to show
-    path : the file, in a folder that is there
+    path : the file, in a folder that exists
 
     Raises
     ------
@@ -58,7 +58,7 @@ def write_figures(page: Page, folder: str | os.PathLike[str]) -> list[Path]:
     Parameters
     ----------
     page : what to show
-    folder : made where it is missing
+    folder : created if it does not exist
 
     Returns
     -------
@@ -122,6 +122,6 @@ def _vega() -> ModuleType:
 
 @cache
 def _library(vega: ModuleType) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; making it takes seconds."""
+    """Vega, Vega-Lite and Vega-Embed as one script; bundling them takes seconds."""
     library: str = vega.javascript_bundle()
     return library

@@ -1,4 +1,4 @@
-"""Rows in blocks: all that learning sees of its data, wherever it lies."""
+"""Rows in blocks: the only way in which learning reads data, wherever the data is."""
 
 from densehash.rows.local import Rows, tree_reduce
 from densehash.rows.numerics import Floats

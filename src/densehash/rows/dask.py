@@ -1,7 +1,7 @@
-"""Rows of a Dask collection: a pass is a map over its chunks and a tree of combines, on workers.
+"""Rows of a Dask collection: a pass maps its chunks and combines the answers, on the workers.
 
-The scheduler is Dask's own: that of the current ``distributed.Client`` where there is one, threads
-of this process otherwise. Only answers travel, never rows but those of a sample.
+Dask chooses the scheduler: that of the current ``distributed.Client`` if there is one, otherwise
+threads of this process. Only answers are sent, and no rows except those of a sample.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Answer = TypeVar("Answer")
 
 
 class Part(NamedTuple):
-    """What a chunk should be.
+    """What a chunk is expected to be.
 
     Attributes
     ----------
-    number : its place among the chunks
-    start : the number of its first row; -1 where it is not known
-    n_rows : -1 where it is not known
-    n_features : of a row
-    dtype : of its numbers
-    name : what errors call the whole
+    number : its position among the chunks
+    start : the position of its first row; -1 if it is unknown
+    n_rows : how many rows it has; -1 if that is unknown
+    n_features : how many features a row has
+    dtype : type of its numbers
+    name : name of the collection in errors
     """
 
     number: int
@@ -50,7 +50,7 @@ class Part(NamedTuple):
     name: str
 
     def check(self, values: Any) -> NDArray[np.generic]:
-        """The rows of a chunk, or an error where it is not what it should be."""
+        """The rows of a chunk; an error if it is not as expected."""
         where = f"chunk {self.number} of {self.name}"
         if self.start >= 0:
             where += f", which begins at row {self.start},"
@@ -78,16 +78,15 @@ class DaskRows(Rows):
     Parameters
     ----------
     X : dask.array.Array (n, d) of a real type, dask.dataframe.DataFrame, or a Series of lists or
-        arrays of equal length. Chunks whose lengths are not known are counted when they must be.
-    verbose : whether passes show Dask's own bar
-    name : what errors call it
-    device : what torch calls the device of a worker that computes with its chunks; None does
-        without torch
+        arrays of equal length. Unknown lengths of chunks are counted when they are needed.
+    verbose : whether passes show Dask's progress bar
+    name : name of the collection in errors
+    device : name in torch of the device on which each worker computes; None computes without torch
 
     Attributes
     ----------
     n_rows, n_features : the shape
-    dtype : float32 or float64, that of every block; may be set
+    dtype : float32 or float64, the type of every block; may be set
 
     Examples
     --------
@@ -110,7 +109,7 @@ class DaskRows(Rows):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Of the chunks; counted by a pass where the collection does not know."""
+        """Lengths of the chunks; if the collection does not know them, a pass counts them."""
         found: list[int] = compute([delayed(len, pure=False)(chunk) for chunk in self._chunks])
         return found
 
@@ -123,17 +122,17 @@ class DaskRows(Rows):
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of all chunks."""
+        """How many rows all chunks have."""
         self.check_not_empty()
         return sum(self.lengths)
 
     @cached_property
     def filled(self) -> list[tuple[Any, Part]]:
-        """The chunks that have rows, and what they should be."""
+        """The chunks that have rows, and what each is expected to be."""
         return [(chunk, part) for chunk, part in self._every(self.lengths) if part.n_rows > 0]
 
     def _every(self, lengths: list[int] | None) -> Iterator[tuple[Any, Part]]:
-        """All chunks, and what they should be; their lengths may not be known."""
+        """All chunks, and what each is expected to be; their lengths may be unknown."""
         starts = [-1] * len(self._chunks)
         if lengths is not None:
             starts = list(itertools.accumulate(lengths, initial=0))[:-1]
@@ -151,15 +150,15 @@ class DaskRows(Rows):
         combine: Callable[[Answer, Answer], Answer],
         *,
         width: int = 1,
-        label: str = "reading rows",  # noqa: ARG002  Dask's bar has none
+        label: str = "reading rows",  # noqa: ARG002  Dask's bar has no label
     ) -> Answer:
-        """One pass over all rows, on the workers; the parameters are those of :class:`Rows`."""
+        """One pass over all rows, on the workers; parameters as in :meth:`Rows.map_reduce`."""
         self.check_not_empty()
-        # One object in the graph: it goes to each worker once, not once with each chunk.
+        # One object in the graph: it is sent to each worker once, not with each chunk.
         work = _shared(_Pass(function, combine, width, self.dtype, self._device))
         answers = [_answer_of(work, part, chunk) for chunk, part in self.filled]
         client = None if self._is_placed else current_client()
-        if client is not None and client.nthreads():  # workers may be still to come
+        if client is not None and client.nthreads():  # there may be no workers yet
             return _in_runs(client, answers, combine, verbose=self._verbose)  # type: ignore[no-any-return]
         whole = tree_reduce(iter(answers), partial(delayed(_combined, pure=False), combine))
         return compute(whole, verbose=self._verbose)  # type: ignore[no-any-return]
@@ -167,7 +166,7 @@ class DaskRows(Rows):
     def for_each(
         self, function: Callable[[Floats, int], object], *, width: int = 1, label: str = "reading"
     ) -> None:
-        """One pass over all rows for what ``function`` does on the workers."""
+        """One pass over all rows, for the effects of ``function`` on the workers."""
         self.map_reduce(partial(_done, function), _nothing, width=width, label=label)
 
     is_lazy = True
@@ -180,15 +179,15 @@ class DaskRows(Rows):
         *,
         width: int,
     ) -> da.Array:
-        """What a function makes of rows, block by block, as a dask array that computes it later.
+        """The results of a function of blocks of rows, as a dask array that computes them later.
 
         Parameters
         ----------
-        function : of a block (b, d); returns (b, n_columns)
-        n_columns, dtype : what it returns
-        width : how many numbers it makes of a row
+        function : takes a block (b, d), returns (b, n_columns)
+        n_columns, dtype : columns and type of what it returns
+        width : how many numbers it computes for a row
         """
-        lengths = self.__dict__.get("lengths")  # not counted for this
+        lengths = self.__dict__.get("lengths")  # None if unknown: counting them would take a pass
         work = _shared(
             _Rowwise(function, n_columns, np.dtype(dtype), width, self.dtype, self._device)
         )
@@ -209,7 +208,7 @@ class DaskRows(Rows):
 
 
 class _Pass(NamedTuple):
-    """What a pass does with each chunk."""
+    """The work of a pass on each chunk."""
 
     function: Callable[[Floats, int], Any]
     combine: Callable[[Any, Any], Any]
@@ -219,7 +218,7 @@ class _Pass(NamedTuple):
 
 
 class _Rowwise(NamedTuple):
-    """What is made of each row."""
+    """A function of rows, and what it returns."""
 
     function: Callable[[Floats], NDArray[Any]]
     n_columns: int
@@ -245,18 +244,18 @@ def _rows_on(device: str | None, array: NDArray[np.generic], name: str, first: i
 
 
 def _combined(combine: Callable[[Any, Any], Any], one: Any, two: Any) -> Any:
-    # `combine` may change the first, which a task that is run again would find changed.
+    # A copy, because `combine` may change its first argument, and Dask may run a task again.
     return combine(copy.deepcopy(one), two)
 
 
 def _in_runs(
     client: Any, answers: list[Any], combine: Callable[[Any, Any], Any], *, verbose: bool
 ) -> Any:
-    """The tree over the answers, each worker given a run of neighbouring chunks.
+    """Combine the answers in a tree; each worker gets a run of neighbouring chunks.
 
-    A worker combines its own run, so that what travels does not grow with the rows. Handed out one
-    by one, as Dask does it, neighbours would lie on different workers, and every answer travel.
-    Others take over from a worker that is slow or dies.
+    A worker combines its own run, so that the amount of data sent does not grow with the rows. By
+    default Dask hands out chunks one by one: neighbours would be on different workers, and every
+    answer would be sent. Other workers take over from one that is slow or dies.
     """
     workers = client.nthreads()
     threads = np.cumsum([0, *workers.values()])
@@ -275,7 +274,7 @@ def _in_runs(
 
 
 def _holds_futures(X: Any) -> bool:
-    """Whether workers hold the rows already: then they compute where they are."""
+    """Whether workers already hold the rows; then each computes with its own."""
     if current_client() is None:
         return False
     from distributed import futures_of  # noqa: PLC0415  Dask does without
@@ -315,12 +314,12 @@ def _shared(work: Any) -> Delayed:
 
 
 def compute(work: Any, *, verbose: bool = False) -> Any:
-    """What delayed work, or a list of it, comes to.
+    """The result of delayed work, or of a list of it.
 
     Parameters
     ----------
     work : Delayed, or a list of them
-    verbose : whether Dask shows its bar
+    verbose : whether Dask shows its progress bar
 
     Examples
     --------
@@ -351,17 +350,17 @@ def current_client() -> Any:
     True
     """
     if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
-        return None  # somebody wants it done here
+        return None  # the user has chosen to compute here
     try:
         from distributed import get_client  # noqa: PLC0415  Dask does without
 
         return get_client()
-    except (ImportError, ValueError):  # there is none
+    except (ImportError, ValueError):  # there is no client
         return None
 
 
 def _chunks_of(X: Any, name: str) -> tuple[list[Any], list[int] | None, int, np.dtype[Any]]:
-    """The chunks of a collection, their lengths if known, the features, and the type of numbers."""
+    """The chunks of a collection, their lengths (None if unknown), its features and its type."""
     if isinstance(X, da.Array):
         if X.ndim != 2:
             raise InputError(f"{name} must have 2 dimensions (n, d), got shape {X.shape}")
@@ -385,7 +384,7 @@ def _chunks_of(X: Any, name: str) -> tuple[list[Any], list[int] | None, int, np.
                 f"columns {', '.join(map(str, X.columns))}"
             )
         return chunks, None, n_features, dtype
-    for chunk in chunks:  # what a column of vectors holds, the first of them says
+    for chunk in chunks:  # the first vector shows the width and the type
         shape, dtype = compute(_look(chunk))
         if shape[0]:
             if len(shape) != 2 or shape[1] == 0:
@@ -401,7 +400,7 @@ def _look(values: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _as_array(values: Any) -> NDArray[np.generic]:
-    """A chunk as an array: numpy's, a pandas frame, or a column of lists or arrays."""
+    """A chunk as an array; it may be an array, a pandas frame, or a column of lists or arrays."""
     array: NDArray[Any] = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     if array.dtype != object or array.ndim != 1 or len(array) == 0:
         return array

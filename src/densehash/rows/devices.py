@@ -1,4 +1,4 @@
-"""Rows of this machine, computed with by torch on a device: its setting, and the way there."""
+"""Computing with torch on a device: the setting, and how rows of this machine get there."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Answer = TypeVar("Answer")
 _device: ContextVar[str | None] = ContextVar("device", default=None)
 
 _BLOCK_NUMBERS = 1 << 27
-_N_BLOCKS = 2  # under way
-_MOST_KEPT = 0.5  # of the device's free memory
-# Rows go through memory that the device reads by itself, into which threads copy them: a piece is
-# read while the next ones are copied. The less memory, the more of it is in caches.
+_N_BLOCKS = 2  # in work at a time
+_MOST_KEPT = 0.5  # share of the device's free memory
+# Threads copy rows into pinned memory, which the device reads without the CPU: it reads a piece
+# while they copy the next ones. The smaller this memory, the more of it is in caches.
 _PIECE_BYTES = 1 << 25
 _N_LANES = 4
 _KNOWN_TYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
@@ -87,27 +87,27 @@ def current_device() -> str | None:
 
 
 class _Lanes(NamedTuple):
-    """Memory that a device reads by itself, (lanes, bytes), and the events that it has read it."""
+    """Pinned memory (lanes, bytes), and for each lane the event that the device has read it."""
 
     numbers: Any
     read: list[Any]
 
 
 _Key: TypeAlias = tuple[int, int, Any]  # limits and type of a block
-_Sent: TypeAlias = Future[tuple[Any, Any]]  # a tensor, and the event that all of it is there
+_Sent: TypeAlias = Future[tuple[Any, Any]]  # a tensor, and the event that it is complete
 
 
 class StreamedRows(Rows):
     """Rows of this machine in blocks that are tensors on a device.
 
-    Two blocks are under way: one is computed with while the next is copied. Where several passes
-    are to come (:meth:`keep`), as many blocks as fit stay on the device, and at the end of a pass
-    the first of the others is sent for the next one.
+    The device computes with one block while the next is copied. If several passes will follow
+    (:meth:`keep`), as many blocks as fit stay on the device, and at the end of a pass the first of
+    the other blocks is sent for the next pass.
 
     Parameters
     ----------
-    X, verbose, name, first : as of :class:`Rows`
-    device : what torch calls it
+    X, verbose, name, first : as in :class:`Rows`
+    device : name of the device in torch
     """
 
     def __init__(
@@ -122,30 +122,30 @@ class StreamedRows(Rows):
         super().__init__(X, verbose=verbose, name=name, first=first)
         self._torch, self._device = _usable(device)
         self._copier = ThreadPoolExecutor(1)
-        self._n_copiers = max(n_threads() - _N_BLOCKS, 1)  # the others' CPUs are left to them
+        self._n_copiers = max(n_threads() - _N_BLOCKS, 1)  # leaves CPUs for the threads of blocks
         self._crew = ThreadPoolExecutor(self._n_copiers)
-        # To compute with blocks on: as many as there are blocks, since each has its own memory.
+        # Streams to compute on: as many as blocks in work, because each keeps its own memory.
         self._free: SimpleQueue[Any] = SimpleQueue()
         for _ in range(_N_BLOCKS if self._device.type == "cuda" else 0):
             self._free.put(self._torch.cuda.Stream(self._device))
         self._kept: dict[_Key, Floats] = {}
         self._room = 0
-        self._n_sent = 0  # pieces
+        self._n_sent = 0  # in pieces
         self._comes_again = False
-        self._ahead: dict[_Key, _Sent] = {}  # at most one
+        self._ahead: dict[_Key, _Sent] = {}  # at most one block
 
     def keep(self) -> None:
-        """Keep blocks for the passes to come, as many as half of the device's free memory holds."""
+        """Keep blocks for later passes, as many as fit in half of the device's free memory."""
         self._comes_again = True
         if self._device.type == "cuda":
             self._room = int(_MOST_KEPT * self._torch.cuda.mem_get_info(self._device)[0])
 
     def returned(self, values: Any) -> NDArray[Any]:
-        """What was made on the device, as an array."""
+        """Values from the device, as an array."""
         return to_host(values)
 
     def _as_block(self, part: Any) -> Floats:
-        if is_tensor(part):  # kept
+        if is_tensor(part):  # a block that was kept
             return part  # type: ignore[no-any-return]
         if self._device.type != "cuda":
             block = self._torch.from_numpy(_readable(as_block(part, self.dtype)))
@@ -157,14 +157,14 @@ class StreamedRows(Rows):
         return there.to(torch_type(self.dtype))  # type: ignore[no-any-return]
 
     def _send(self, part: NDArray[Any]) -> _Sent:
-        """Send rows to the device, after those that were sent before."""
-        # As few bytes as there are; the device makes floats of them.
+        """Send rows to the device, after all that was sent before."""
+        # In their own type, which may be smaller; the device converts them to floats.
         known = part.dtype.name in _KNOWN_TYPES and part.dtype.isnative and part.flags.c_contiguous
         here = _readable(part if known else as_block(part, self.dtype))
         return self._copier.submit(self._copy, here)
 
     def _copy(self, here: NDArray[Any]) -> tuple[Any, Any]:
-        """A tensor on the device for an array, and the event that all of it is there."""
+        """Copy an array to a tensor on the device; also returns the event that it is complete."""
         lanes, n_lanes = self._lanes, len(self._lanes.read)
         source = here.reshape(-1).view(np.uint8)
         filling = Filling(source, lanes.numbers.numpy(), self._n_sent)
@@ -176,8 +176,8 @@ class StreamedRows(Rows):
                 there = self._torch.empty(here.shape, dtype=dtype, device=self._device)
                 pieces = there.view(-1).view(self._torch.uint8).split(lanes.numbers.shape[1])
                 for number, piece in enumerate(pieces):
-                    # The piece before may be under way; those before it are there, and others may
-                    # take their places.
+                    # The last piece may still be on its way; those before it have arrived, so their
+                    # lanes are free.
                     lanes.read[(self._n_sent - 2) % n_lanes].synchronize()
                     filling.allow(number + n_lanes - 1)
                     filling.wait_for(number)
@@ -193,7 +193,7 @@ class StreamedRows(Rows):
             wait(work)
 
     def _event(self) -> Any:
-        return self._torch.cuda.Event(blocking=True)  # who waits for it sleeps: CPUs are needed
+        return self._torch.cuda.Event(blocking=True)  # waiting for it uses no CPU
 
     @cached_property
     def _stream(self) -> Any:
@@ -213,7 +213,7 @@ class StreamedRows(Rows):
     ) -> Answer:
         if self._device.type != "cuda":
             return super()._apply(function, limits, part)
-        stream = self._free.get()  # so that this block waits for no other
+        stream = self._free.get()  # of its own, so that this block waits for no other
         try:
             return self._apply_on(stream, function, limits, part)
         finally:
@@ -227,7 +227,7 @@ class StreamedRows(Rows):
         part: Any,
     ) -> Answer:
         with self._torch.cuda.stream(stream):
-            stream.synchronize()  # of nothing; the first call of CUDA in a thread
+            stream.synchronize()  # waits for nothing: it is the first call of CUDA in a thread
             if isinstance(part, np.ndarray):
                 part = self._send(part)
             size = (limits[1] - limits[0]) * self.n_features * np.dtype(self.dtype).itemsize
@@ -245,7 +245,7 @@ class StreamedRows(Rows):
             return answer
 
     def _send_ahead(self) -> None:
-        """Send what the next pass begins with, if it is as this one and rows are in memory."""
+        """Send the first block of the next pass, which is expected to have the same blocks."""
         keys = ((*limits, self.dtype) for limits in self._limits)
         first = next((key for key in keys if key not in self._kept), None)
         if first is not None and isinstance(self._array, np.ndarray):
@@ -261,19 +261,19 @@ class StreamedRows(Rows):
         self,
         function: Callable[[Floats, int], Answer],
         limits: Sequence[tuple[int, int]],
-        threads: int,  # noqa: ARG002  one computes, one copies
+        threads: int,  # noqa: ARG002  one thread computes, one copies
         label: str,
     ) -> Generator[Answer, None, None]:
         self._limits = limits
         return super()._map(function, limits, _N_BLOCKS, label)
 
     def _block_rows(self, width: int) -> int:
-        # Mostly the same, whatever is made of rows, so that blocks that were kept are found.
+        # Mostly the same for all widths, so that kept blocks are found again.
         return max(_BLOCK_NUMBERS // max(self.n_features, width // 4), 1)
 
 
 def _readable(array: NDArray[Any]) -> NDArray[Any]:
-    """A view of an array that torch takes without a warning that it may not be written to."""
+    """A view of an array for torch, which would warn if the array is read-only."""
     if array.flags.writeable:
         return array
     address, _ = array.__array_interface__["data"]
@@ -282,7 +282,7 @@ def _readable(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _usable(name: str) -> tuple[Any, Any]:
-    """The module torch, and a device of it that can be computed on."""
+    """The module torch, and the device of this name; an error if it cannot be used."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:

@@ -1,9 +1,9 @@
 """Rows on this machine: arrays, memory maps and Sources of any real type.
 
-A hasher asks for four things: how many rows and features there are, a random sample, and a pass
-over all rows, each block mapped to a partial answer and the answers combined. A block is always
-C-contiguous, of floats, and finite. What is not in memory is read while earlier blocks are
-computed with, and is not held longer than that.
+A hasher needs four things: the number of rows, the number of features, a random sample, and a pass
+over all rows, which maps each block to a partial answer and combines the answers. A block is always
+C-contiguous, of floats, and finite. Rows that are not in memory are read while threads compute with
+earlier blocks, and are not held longer than that.
 """
 
 from __future__ import annotations
@@ -30,41 +30,42 @@ __all__ = ["Rows", "as_block", "float_type", "is_fine", "tree_reduce"]
 Answer = TypeVar("Answer")
 
 # Blocks of about a million numbers: large enough for matrix products at full speed, small enough
-# that a few of them, with what is made from them, stay in the cache. Powers of two, so that parts
-# of 8,192 rows, or of twice, four times ... as many, are whole blocks and whole trees of them.
+# that a few of them, with what is computed from them, stay in the cache. Their rows are powers of
+# two, so that parts of 8,192 rows, or of 2, 4 ... times as many, are whole trees of whole blocks.
 _BLOCK_NUMBERS = 1 << 20
 _MOST_BLOCK_ROWS = 8192
 _FEWEST_BLOCK_ROWS = 64
 
-# Rows whose mean is so many times as long as they differ, or that differ by less than so much, are
-# computed with in float64; squares of what differs by even less would vanish there, too.
+# Rows are computed with in float64 if their mean is this many times larger than their differences,
+# or if they differ by less than this; squares of even smaller differences vanish in float64, too.
 _FAR = 100
 _SMALL = 1e-15
 _SMALLEST = 1e-140
 _N_LOOKED_AT = 256
 
-# Sums of squares of a block stay below this: margins are float32, and products of two rows, or of
-# a row and a difference of rows, must fit into one.
+# The sum of squares of a block must be below this: margins are float32, and products of two rows,
+# or of a row and a difference of rows, must not overflow.
 _MOST_SQUARES = 1e36
 
 
 class Rows:
     """Rows of an array, a memory map or a Source, in blocks.
 
-    Blocks are float64 where the rows are float64 or wide integers, and float32 otherwise. Every
-    block that is read has been checked: the first row with a NaN or an infinity is an error.
+    Blocks are float64 if the rows are float64 or wide integers, and float32 otherwise. Every block
+    is checked: the first row with NaN or infinity is an error.
 
     Parameters
     ----------
-    X : real array of shape (n_rows, n_features), a Source, or what numpy makes an array of
-    verbose : whether passes that take long show a bar
-    name : what errors call it
-    first : the number of the first row, where these are a part of more
+    X : real array of shape (n_rows, n_features), a Source, or anything that numpy can turn into an
+        array
+    verbose : whether to show a progress bar for long passes
+    name : its name in errors
+    first : the position of the first row, if these rows are part of more
 
     Attributes
     ----------
     n_rows, n_features : the shape
-    dtype : float32 or float64, that of every block; may be set
+    dtype : float32 or float64, the type of every block; may be set
 
     Examples
     --------
@@ -93,10 +94,10 @@ class Rows:
         self.dtype = float_type(self._array.dtype)
 
     def needs_float64(self) -> bool:
-        """Whether float32 would blur the differences between rows.
+        """Whether float32 is too coarse for the differences between rows.
 
-        So it is where rows lie far from zero and near to each other, or where they are so small
-        that their squares vanish. This is judged by at most 256 of them, evenly spaced.
+        It is if rows are far from zero and near to each other, or so small that their squares
+        vanish. At most 256 evenly spaced rows decide.
 
         Examples
         --------
@@ -108,7 +109,7 @@ class Rows:
             some = as_type(self._as_block(self._pick(positions)), np.float64)
         size = float(abs(some).max())
         if not np.isfinite(size) or size == 0:
-            return False  # a pass will name what is not finite
+            return False  # a pass will refuse what is not finite
         xp, some = module_of(some), some / size
         center = some.mean(axis=0)
         spread = float(xp.sqrt(xp.square(some - center).sum(axis=1).mean()))
@@ -129,14 +130,14 @@ class Rows:
 
         Parameters
         ----------
-        m : how many; at most n_rows
-        random_state : draws them
-        function : what to keep of rows (b, d): called for some of them at a time, so that a
-            large sample of something small needs little memory; None keeps the rows
+        m : how many rows; at most n_rows
+        random_state : generator that draws them
+        function : what to keep of rows (b, d). It is called for some rows at a time, so that a
+            large sample of something small needs little memory; default: the rows themselves
 
         Returns
         -------
-        float array of shape (m, n_features), or what ``function`` returned, one below the other
+        float array of shape (m, n_features), or the results of ``function``, concatenated
 
         Examples
         --------
@@ -159,16 +160,16 @@ class Rows:
         return found
 
     def _pick(self, positions: NDArray[np.integer]) -> NDArray[np.generic]:
-        """Rows at rising positions, as they are."""
+        """Rows at ascending positions, as they are stored."""
         found: NDArray[np.generic] = self._array[positions]
         return found
 
     def _as_block(self, part: Any) -> Floats:
-        """Rows as functions of blocks take them."""
+        """Rows as a block, as functions of a pass take it."""
         return as_block(part, self.dtype)
 
     def empty(self, shape: tuple[int, int], dtype: type[np.generic]) -> Any:
-        """An array for what is made of the rows, where they are.
+        """An empty array for results, in the same place as the rows.
 
         Examples
         --------
@@ -178,7 +179,7 @@ class Rows:
         return np.empty(shape, dtype)
 
     def keep(self) -> None:
-        """Say that several passes are to come: what took long to bring may be kept for them.
+        """Announce several passes, so that rows that are slow to read may be kept for them.
 
         Examples
         --------
@@ -186,7 +187,7 @@ class Rows:
         """
 
     def returned(self, values: Any) -> Any:
-        """What was made of a block, as the caller of a hasher gets it.
+        """The result for a block, in the form that the caller of a hasher gets.
 
         Examples
         --------
@@ -196,7 +197,7 @@ class Rows:
         return values
 
     def check_out(self, out: Any, shape: tuple[int, int]) -> None:
-        """Refuse what codes of the rows, of some shape, cannot be written to.
+        """Refuse an ``out`` that cannot hold codes of these rows, of this shape.
 
         Examples
         --------
@@ -220,16 +221,16 @@ class Rows:
         width: int = 1,
         label: str = "reading rows",
     ) -> Answer:
-        """One pass over all rows, by several threads; the answer does not depend on how many.
+        """One pass over all rows by several threads; their number does not change the answer.
 
         Parameters
         ----------
         function : called with a block (b, n_features) and the position of its first row;
             returns a partial answer
-        combine : makes one partial answer of two neighbouring ones; it may change the first. The
+        combine : combines two neighbouring partial answers into one, and may change the first. The
             order is that of :func:`tree_reduce`
-        width : how many numbers ``function`` makes of a row; wide ones make blocks shorter
-        label : what the bar says
+        width : how many numbers ``function`` computes for a row; the more, the shorter the blocks
+        label : the text of the progress bar
 
         Examples
         --------
@@ -247,7 +248,7 @@ class Rows:
         threads: int,
         label: str = "",
     ) -> Answer:
-        """What :meth:`map_reduce` returns, by so many threads.
+        """What :meth:`map_reduce` returns, computed by this many threads.
 
         Examples
         --------
@@ -258,14 +259,14 @@ class Rows:
         parts = self._parts(self._block_rows(width))
         limits = list(itertools.chain.from_iterable(parts))
         with closing(self._map(function, limits, threads, label)) as answers:
-            # Each part first, as a worker of a cluster does that has no more than it.
+            # Each part by itself first, as a worker of a cluster combines its own part.
             trees = (tree_reduce(itertools.islice(answers, len(part)), combine) for part in parts)
             return tree_reduce(trees, combine)
 
     def for_each(
         self, function: Callable[[Floats, int], object], *, width: int = 1, label: str = "reading"
     ) -> None:
-        """One pass over all rows for what ``function`` does, not for what it returns."""
+        """One pass over all rows, for the effects of ``function``; its results are not kept."""
         for _ in self.map(function, width=width, label=label):
             pass
 
@@ -277,7 +278,7 @@ class Rows:
         threads: int | None = None,
         label: str = "reading",
     ) -> Generator[Answer, None, None]:
-        """What ``function`` makes of each block, in their order, as they come.
+        """The results of ``function`` for each block, in the order of blocks, as they come.
 
         Examples
         --------
@@ -288,7 +289,7 @@ class Rows:
         return self._map(function, limits, threads or n_threads(), label)
 
     is_lazy: ClassVar[bool] = False
-    """Whether rows lie elsewhere, and what is made of them stays there."""
+    """Whether rows are elsewhere, and what is computed from them stays there."""
 
     def lazily(
         self,
@@ -298,11 +299,11 @@ class Rows:
         *,
         width: int,  # noqa: ARG002
     ) -> Any:
-        """What is made of rows later; only of those that lie elsewhere."""
+        """Results that are computed later; only for rows that are elsewhere."""
         raise TypeError("rows of this machine are computed with at once")
 
     def _parts(self, step: int) -> list[list[tuple[int, int]]]:
-        """Where blocks begin and end, for each part of the rows that blocks do not cross."""
+        """Where blocks begin and end, for each part of the rows; no block crosses two parts."""
         ends = list(itertools.accumulate(getattr(self._array, "chunks", None) or (self.n_rows,)))
         return [
             [(at, min(at + step, end)) for at in range(start, end, step)]
@@ -317,7 +318,7 @@ class Rows:
         threads: int,
         label: str,
     ) -> Generator[Answer, None, None]:
-        # Read here, in their order, while threads compute with the blocks before.
+        # This thread reads blocks in order while others compute with earlier blocks.
         ahead = not isinstance(self._array, np.ndarray) and len(limits) > 1
         raw = ((each, self._read(each)) for each in limits)
 
@@ -329,7 +330,7 @@ class Rows:
         with (
             one_blas_thread(),
             bar(label, self.n_rows, shown=self._verbose) as advance,
-            closing(work) as answers,  # or threads could outlive an error in `combine`
+            closing(work) as answers,  # otherwise threads could outlive an error in `combine`
         ):
             for n_done, answer in answers:
                 advance(n_done)
@@ -358,13 +359,13 @@ class Rows:
         return function(block, start)
 
     def _check(self, squares: float, block: Floats, start: int) -> float:
-        """The sum of a block's squares; an error where that is too large, or not a number."""
-        if not squares < _MOST_SQUARES:  # NaN is not below anything
+        """The sum of squares of a block; an error if it is too large or NaN."""
+        if not squares < _MOST_SQUARES:  # also true for NaN
             self._refuse(block, start)
         return squares
 
     def squares_of(self, block: Floats, start: int) -> float:
-        """The sum of all squares of a block that a pass is at, which the check of it knows.
+        """The sum of all squares of a block during a pass, known from its check.
 
         Examples
         --------
@@ -394,17 +395,17 @@ class Rows:
 
 
 def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], Answer]) -> Answer:
-    """Combine answers in a fixed tree: two neighbours into one, then two of those, and on.
+    """Combine answers in a fixed tree: two neighbours into one, then two of those, and so on.
 
-    Only the order of the answers decides the tree, so that a cluster whose workers combine their
-    own blocks gets the same bytes as one machine. Sums over a tree also round less.
+    The tree depends only on the order of the answers, so that a cluster whose workers combine their
+    own blocks gets the same bytes as one machine. Sums over a tree also have less rounding error.
 
     Examples
     --------
     >>> tree_reduce(iter(range(100)), lambda one, two: one + two)
     4950
     """
-    levels: list[list[Answer]] = []  # at each depth, the tree that waits for its neighbour, if any
+    levels: list[list[Answer]] = []  # at each depth, the tree that waits for its neighbour
     for answer in answers:
         tree, depth = answer, 0
         while depth < len(levels) and levels[depth]:
@@ -412,7 +413,7 @@ def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], A
         if depth == len(levels):
             levels.append([])
         levels[depth].append(tree)
-    # What is left over: each is the last of the depth above.
+    # The trees that are left over: each is the last neighbour for the depth above.
     left = [level[0] for level in levels if level]
     whole = left[0]
     for earlier in left[1:]:
@@ -421,14 +422,14 @@ def tree_reduce(answers: Iterator[Answer], combine: Callable[[Answer, Answer], A
 
 
 def as_block(part: NDArray[np.generic], dtype: type[np.floating]) -> Floats:
-    """Rows as they are computed with.
+    """Rows in the type and layout for computing.
 
     Examples
     --------
     >>> as_block(np.array([[1, 2]], np.uint8), np.float32)
     array([[1., 2.]], dtype=float32)
     """
-    with np.errstate(over="ignore"):  # a float128 too large is infinite, and then refused
+    with np.errstate(over="ignore"):  # a too large float128 becomes infinite, refused later
         return np.ascontiguousarray(part, dtype=dtype)
 
 
@@ -440,12 +441,12 @@ def is_fine(block: Floats) -> bool:
     >>> is_fine(np.array([[1.0, np.nan]]))
     False
     """
-    # One sum at the speed of memory. NaN is not below anything.
+    # One sum, as fast as memory is read. NaN is not less than any number.
     return square_sum(block) < _MOST_SQUARES
 
 
 def float_type(dtype: np.dtype[np.generic]) -> type[np.floating]:
-    """float32 where it holds every value of the type, or the type is float32.
+    """float32 if it holds every value of the type, otherwise float64.
 
     Examples
     --------

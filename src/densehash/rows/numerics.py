@@ -1,8 +1,8 @@
-"""The few operations on blocks that numpy and torch spell differently.
+"""The few operations on blocks that numpy and torch name differently.
 
 A block is an array of numpy, or a tensor of torch on any device. Functions of blocks are written
-once, with the operators and methods that both have; what they need besides is here, or in the
-module of the block (:func:`module_of`). What a pass brings home is small, and an array of numpy.
+once, with the operators and methods that both have. What else they need is here, or in the module
+of the block (:func:`module_of`). The answer of a pass is small, and an array of numpy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from densehash.columns import is_tensor, on_gpu
 
-# A block; a tensor of torch, too, which type checkers may not know.
+# A block; it may also be a tensor of torch, which type checkers may not know.
 Floats: TypeAlias = NDArray[np.floating]
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def module_of(block: Any) -> ModuleType:
-    """The module whose block it is: numpy, or torch.
+    """The module of a block: numpy or torch.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def module_of(block: Any) -> ModuleType:
 
 
 def torch_type(dtype: Any) -> Any:
-    """The type of torch for one of numpy.
+    """The type of torch for a type of numpy.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def torch_type(dtype: Any) -> Any:
 
 
 def numpy_type(block: Any) -> np.dtype[Any]:
-    """The type of numpy for that of a block.
+    """The type of a block as a type of numpy.
 
     Examples
     --------
@@ -80,11 +80,11 @@ def numpy_type(block: Any) -> np.dtype[Any]:
 
 
 def like(values: Any, block: Floats) -> Floats:
-    """Values in the type of a block, where the block is; nothing is copied that need not be.
+    """Values in the type and on the device of a block, copied only if necessary.
 
     Parameters
     ----------
-    values : an array of numpy, or an array or tensor of the block's own kind
+    values : an array of numpy, or a tensor if the block is one
     block : an array or a tensor
 
     Examples
@@ -97,8 +97,8 @@ def like(values: Any, block: Floats) -> Floats:
         return own
     pinned = False
     if not is_tensor(values):
-        # Made the type here: half as many bytes travel. A GPU reads pinned memory by itself, after
-        # what it is at now; numpy fills it, since threads of torch would take CPUs from others.
+        # Converted here, so that half as many bytes are sent. A GPU reads pinned memory without
+        # the CPU, after its current work; numpy fills it, because torch would use more threads.
         array, pinned = values, on_gpu(block)
         values = sys.modules["torch"].empty(array.shape, dtype=block.dtype, pin_memory=pinned)
         values.numpy()[...] = array
@@ -107,7 +107,7 @@ def like(values: Any, block: Floats) -> Floats:
 
 
 def to_host(values: Any) -> NDArray[Any]:
-    """An array or a tensor as an array of numpy, in its own type.
+    """An array or a tensor as an array of numpy of the same type.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def to_host(values: Any) -> NDArray[Any]:
 
 
 def as_type(values: Any, dtype: Any) -> NDArray[Any]:
-    """An array or a tensor in a type of numpy's; the same one if it has that type.
+    """An array or a tensor converted to a type of numpy; unchanged if it has that type.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def as_type(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def to_float64(values: Any) -> NDArray[np.float64]:
-    """An array or a tensor as an array of numpy, in float64; the same one if it is that.
+    """An array or a tensor as an array of numpy in float64; unchanged if it is one.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def to_float64(values: Any) -> NDArray[np.float64]:
 
 
 def column_sums(block: Any) -> NDArray[np.float64]:
-    """Sums over rows, added up in float64: of shape (d,).
+    """Sums over rows, computed in float64: shape (d,).
 
     Examples
     --------
@@ -159,7 +159,7 @@ def column_sums(block: Any) -> NDArray[np.float64]:
 
 
 def square_sum(block: Any) -> float:
-    """The sum of the squares of all numbers; NaN or infinity where there is one, or it overflows.
+    """The sum of the squares of all numbers; not finite if a number is not, or if it overflows.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def square_sum(block: Any) -> float:
 
 
 def square_sum_there(block: Any) -> Any:
-    """What :func:`square_sum` returns; of a tensor, a tensor that nobody has waited for.
+    """What :func:`square_sum` returns; for a tensor, a tensor, without waiting for the device.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def take_rows(block: Any, positions: NDArray[np.integer]) -> Any:
 def margins(
     block: Floats, planes: NDArray[np.floating], thresholds: NDArray[np.floating]
 ) -> Floats:
-    """Products of rows (m, d) with planes (L, d), less thresholds (L,): (m, L).
+    """Products of rows (m, d) with planes (L, d), minus thresholds (L,): (m, L).
 
     Examples
     --------
@@ -230,13 +230,13 @@ def margins(
 
 
 def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
-    """The nearest of centres (k, d) to every row (m, d), the first of several equally near.
+    """The nearest centre (k, d) of every row (m, d); the first if several are equally near.
 
     Returns
     -------
     labels : integers (m,)
-    scores : (m,), the row's products with its centre less half of the centre's square; only of
-        a tensor, else None
+    scores : (m,), the product of each row with its centre, minus half of the centre's square; None
+        unless the block is a tensor
 
     Examples
     --------
@@ -248,7 +248,7 @@ def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
         from densehash.gpu import matrices  # noqa: PLC0415  an extra
 
         return matrices.nearest_centers(block, centers)
-    # |x - c|² is smallest where x·c - |c|²/2 is largest.
+    # |x - c|² is smallest for the centre with the largest x·c - |c|²/2.
     scores: Any = block @ centers.T
     scores -= 0.5 * module_of(block).einsum("ij,ij->i", centers, centers)
     if is_tensor(block):
@@ -258,7 +258,7 @@ def nearest(block: Floats, centers: NDArray[np.floating]) -> tuple[Any, Any]:
 
 
 def _has_kernels(block: Any) -> bool:
-    """Whether rows are float32 on a GPU whose cores for matrices, and Triton, are there."""
+    """Whether rows are float32 on a GPU that has matrix cores, and Triton is installed."""
     if not on_gpu(block) or numpy_type(block) != np.float32:
         return False
     return _can_compile(block.device.index)
@@ -271,17 +271,17 @@ def _can_compile(device: int) -> bool:
 
 
 def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., None]:
-    """A function of tensors of CUDA, recorded: starting its kernels takes longer than they run.
+    """Record a function of CUDA tensors, for kernels that take longer to start than to run.
 
     Parameters
     ----------
-    function : changes some of its arguments, waits for nothing, and makes nothing on the host
-    arguments : tensors, as it will be called with; they are only looked at
+    function : changes some of its arguments; it must not wait for the device or compute on the host
+    arguments : tensors like those of later calls; recording does not change them
 
     Returns
     -------
-    callable of as many arguments that does the same to the tensors given here. Of its arguments,
-    tensors and numbers are copied into these, and None leaves one as it is
+    a callable with as many arguments, which runs the function on the tensors given here: it first
+    copies its arguments, tensors or numbers, into them; None leaves a tensor as it is
 
     Examples
     --------
@@ -295,7 +295,7 @@ def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., No
     device = arguments[0].device
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):  # what is loaded or reserved at the first call cannot be recorded
+    with torch.cuda.stream(side):  # loading code at the first call cannot be recorded
         function(*(argument.clone() for argument in arguments))
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -314,7 +314,7 @@ def recorded(function: Callable[..., None], *arguments: Any) -> Callable[..., No
 
 
 def add_by_label(block: Any, labels: Any, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sums of the rows (m, d) of each label from 0 to k - 1, (k, d), and how many there are, (k,).
+    """Sums of the rows (m, d) with each label from 0 to k - 1, (k, d), and their counts, (k,).
 
     Examples
     --------
@@ -332,7 +332,7 @@ def add_by_label(block: Any, labels: Any, k: int) -> tuple[NDArray[np.float64], 
     if is_tensor(block):
         members = block.new_zeros((k, len(block)))
         members.scatter_(0, labels.reshape(1, -1), 1)
-        # A product, since its sums have one order; those of index_add_ on a GPU do not.
+        # A product, because it adds in a fixed order; index_add_ on a GPU does not.
         return to_float64(members @ block), counts
     import scipy.sparse  # noqa: PLC0415  only learning needs it
 
@@ -345,7 +345,7 @@ def add_by_label(block: Any, labels: Any, k: int) -> tuple[NDArray[np.float64], 
 
 
 def count(numbers: Any, k: int) -> Any:
-    """How often each number from 0 to k - 1 is there: integers of shape (k,), on the same device.
+    """How often each number from 0 to k - 1 occurs: integers of shape (k,), on the same device.
 
     Examples
     --------
@@ -354,21 +354,21 @@ def count(numbers: Any, k: int) -> Any:
     """
     if not is_tensor(numbers):
         return np.bincount(numbers, minlength=k)
-    counts = numbers.new_zeros(k)  # bincount of torch would wait for the device to say how many
+    counts = numbers.new_zeros(k)  # torch's bincount would wait for the device
     return counts.scatter_add_(0, numbers, numbers.new_ones(()).expand(len(numbers)))
 
 
 def smallest(values: Any, n: int) -> tuple[Any, Any]:
-    """The smallest n of each row, in rising order, and their positions; ``values`` may change.
+    """The n smallest of each row, ascending, and their positions; ``values`` may be changed.
 
     Parameters
     ----------
     values : array or tensor of shape (m, k)
-    n : few, at most k
+    n : a small number, at most k
 
     Returns
     -------
-    (m, n) in the type of the values, and (m, n) of integers
+    (m, n) in the type of the values, and integers (m, n)
 
     Examples
     --------
@@ -403,13 +403,13 @@ def nth_smallest(values: Any, n: int) -> Any:
 
 @cache
 def _constant(numbers: bytes, device: Any) -> Any:
-    """Numbers of float64 on a device: there before a graph of its kernels is recorded."""
+    """Float64 numbers on a device, kept so that they exist before kernels are recorded."""
     torch = sys.modules["torch"]
     return torch.from_numpy(np.frombuffer(numbers, np.float64).copy()).to(device)
 
 
 def correlate(values: Any, kernel: NDArray[np.float64]) -> Any:
-    """Correlation along the last axis with a kernel of odd length, as if zeros lay beyond the ends.
+    """Correlation along the last axis with a kernel of odd length, with zeros beyond the ends.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Where rows lie: here, in a tensor of any device, or on the workers of a cluster."""
+"""Where rows are: on this machine, in a tensor on any device, or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DaskCollection", "is_dask", "rows_of"]
 
 
 class DaskCollection(Protocol):
-    """What every collection of Dask has, for those who check types."""
+    """What every collection of Dask has, for type checkers."""
 
     def __dask_graph__(self) -> Any: ...
     def __dask_keys__(self) -> list[Any]: ...
@@ -25,18 +25,18 @@ def is_dask(X: Any) -> bool:
     >>> is_dask([[1.0]])
     False
     """
-    # Asked of the object, since importing Dask takes a second that few need.
+    # By its attributes, because importing Dask takes a second, which few users need.
     return hasattr(X, "__dask_graph__") and hasattr(X, "__dask_keys__")
 
 
 def rows_of(X: Any, *, verbose: bool = False, name: str = "X", device: str | None = None) -> Rows:
-    """Rows of anything that vectors come in.
+    """Rows of vectors in any supported form.
 
     Parameters
     ----------
-    X, verbose, name : as of :class:`Rows`
-    device : what torch calls the device to compute on; None does without torch. Tensors are
-        computed with where they are
+    X, verbose, name : as in :class:`Rows`
+    device : name in torch of the device to compute on; None computes without torch. Tensors stay
+        on their own device
 
     Examples
     --------

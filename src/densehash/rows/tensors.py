@@ -1,4 +1,4 @@
-"""Rows of a torch tensor: blocks stay on its device, and what is made of them stays there, too."""
+"""Rows of a torch tensor: blocks and what is computed from them stay on its device."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["TensorRows", "check_tensor"]
 
 Answer = TypeVar("Answer")
 
-# What a device computes with at once: the more, the less often it waits to be told what is next;
-# but no more than this part of its memory, since functions make something as large of a block.
+# How many numbers a device computes with at once: the more, the less often it waits for the next
+# call; but at most this part of its memory, because results may be as large as a block.
 _BLOCK_NUMBERS = 1 << 30
 _PART_OF_MEMORY = 16
 
@@ -31,13 +31,13 @@ class TensorRows(Rows):
     Parameters
     ----------
     X : torch.Tensor of shape (n, d), dense, of real numbers, on any device
-    verbose : whether passes show a bar
-    name : what errors call it
+    verbose : whether to show a progress bar for long passes
+    name : its name in errors
 
     Attributes
     ----------
     n_rows, n_features : the shape
-    dtype : numpy.float32 or numpy.float64, that of every block; may be set
+    dtype : numpy.float32 or numpy.float64, the type of every block; may be set
 
     Examples
     --------
@@ -63,11 +63,11 @@ class TensorRows(Rows):
         return block
 
     def empty(self, shape: tuple[int, int], dtype: type[np.generic]) -> Any:
-        """A tensor for what is made of the rows, on their device."""
+        """An empty tensor for results, on the device of the rows."""
         return self._array.new_empty(shape, dtype=torch_type(dtype))
 
     def check_out(self, out: Any, shape: tuple[int, int]) -> None:
-        """Refuse what codes of these rows cannot be written to."""
+        """Refuse an ``out`` that cannot hold codes of these rows, of this shape."""
         torch = sys.modules["torch"]
         device = self._array.device
         expected = f"out must be a uint8 tensor of shape {shape} on {device}, where X is, got "
@@ -80,7 +80,7 @@ class TensorRows(Rows):
         self,
         function: Callable[[Floats, int], Answer],
         limits: Sequence[tuple[int, int]],
-        threads: int,  # noqa: ARG002  the device has its own
+        threads: int,  # noqa: ARG002  the device has its own threads
         label: str,
     ) -> Generator[Answer, None, None]:
         with bar(label, self.n_rows, shown=self._verbose) as advance:
@@ -97,8 +97,8 @@ class TensorRows(Rows):
         if limits in self._checked or not on_gpu(part):
             return super()._apply(function, limits, part)
         start, block = self._first + limits[0], self._as_block(part)
-        # The device sums squares while it is told what comes next. So a function sees rows before
-        # they are refused: it may make nonsense of them, and no more.
+        # The device sums squares while the next calls are prepared. So a function may see rows
+        # that are refused afterwards: its results are then discarded.
         self._checked[limits] = square_sum_there(block)
         try:
             return function(block, start)
@@ -116,12 +116,12 @@ class TensorRows(Rows):
 
 
 def check_tensor(X: Any, name: str = "X") -> Any:
-    """A tensor of rows as it is computed with, its gradients left behind; an error if it is none.
+    """A tensor of rows without its gradients; an error if it is not dense, real and (n, d).
 
     Parameters
     ----------
     X : torch.Tensor
-    name : what errors call it
+    name : its name in errors
 
     Examples
     --------
@@ -151,7 +151,7 @@ def check_tensor(X: Any, name: str = "X") -> Any:
 
 
 def _types() -> dict[Any, str]:
-    """Types of torch whose numbers are real, and a type of numpy that is as wide."""
+    """The real types of torch, and for each a type of numpy of the same width."""
     torch = sys.modules["torch"]
     names = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
     return {torch.bfloat16: "float16", **{getattr(torch, name): name for name in names}}

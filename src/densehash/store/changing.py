@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,6 @@ from densehash.store.manifest import (
 )
 from densehash.store.reading import State, find_manifest, open_arrays, replaced
 
-if TYPE_CHECKING:
-    from densehash.store.folder import Store
-
 __all__ = ["Change"]
 
 _SMALL = 1 << 16  # bytes; an array up to this size is read, not mapped
@@ -51,28 +48,38 @@ class Change:
     """The right to write, from :meth:`Store.change` or :meth:`Store.creating`.
 
     It ends with the ``with`` block.
+
+    Attributes
+    ----------
+    path : the folder
     """
 
-    def __init__(self, store: Store, state: State, lock: Lock, *, anew: bool = False) -> None:
-        self._store = store
-        self._state = state  # not that of the store, which other threads may refresh
+    def __init__(
+        self,
+        path: Path,
+        state: State,
+        lock: Lock,
+        *,
+        mapped: bool = True,
+        anew: bool = False,
+        published: Callable[[State], None] = lambda _: None,
+    ) -> None:
+        self.path = path
+        self._state = state
         self._lock = lock
+        self._is_mapped = mapped
+        self._published = published  # is told each new state
         self._is_anew = anew  # nothing that the folder holds will stay
         self._is_over = False
         self._staged: dict[str, tuple[Entry, NDArray[Any]]] = {}  # by file
         self._unnamed: set[str] = set()  # files of this change that no manifest names
 
     @property
-    def store(self) -> Store:
-        """The store that is changed; a new folder has one when something was published."""
+    def state(self) -> State:
+        """The newest state; a new folder has one when something was published."""
         if self._is_anew:
             raise InputError("nothing was published, so there is no store")
-        return self._store
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self._store.path
+        return self._state
 
     @property
     def generation(self) -> int:
@@ -185,7 +192,7 @@ class Change:
                 whole = replaced(draft.content, lambda entry: written.get(entry.file, entry))
                 data = encode(draft._replace(content=whole))
                 manifest = decode(data, folder / MANIFEST)
-                mapped = self._store.is_mapped
+                mapped = self._is_mapped
                 open_already = held if mapped else old.held  # staged arrays are mapped
                 arrays = open_arrays(folder, manifest, open_already, mapped=mapped)
                 state = State(data, manifest, arrays)
@@ -198,7 +205,8 @@ class Change:
                 else:
                     self._staged = {}
                 raise
-        self._state = self._store._state = state
+        self._published(state)
+        self._state = state
         self._is_anew, self._staged = False, {}
         settle(folder, self._lock)
         place.clear()

@@ -82,7 +82,7 @@ class Store:
         """
         with cls.creating(path, form=form, timeout=timeout) as change:
             change.publish(content, checked=checked, version=version, verbose=verbose)
-        return cls(change.path, change.store._state)
+        return cls.made_by(change)
 
     @classmethod
     @contextmanager
@@ -101,7 +101,7 @@ class Store:
 
         Yields
         ------
-        Change, without content; it has a store when something was published
+        Change, without content; :meth:`made_by` is the store when something was published
 
         Raises
         ------
@@ -115,16 +115,26 @@ class Store:
         ...     with Store.creating(Path(folder, "a.dh")) as change:
         ...         parts = [change.stage(np.full(2, n), "part") for n in range(3)]
         ...         _ = change.publish({"parts": parts})
-        ...     change.store.content
+        ...     Store.made_by(change).content
         {'parts': [array([0, 0]), array([1, 1]), array([2, 2])]}
         """
         folder = Path(path).absolute()
         with lockfile.making(folder, form, timeout) as (lock, old):
-            change = Change(cls(folder, old), old, lock, anew=True)
+            change = Change(folder, old, lock, anew=True)
             try:
                 yield change
             finally:
                 change._end()
+
+    @classmethod
+    def made_by(cls, change: Change) -> Self:
+        """The store that a change of :meth:`creating` has made.
+
+        Raises
+        ------
+        InputError : if the change has published nothing
+        """
+        return cls(change.path, change.state)
 
     @classmethod
     def open(
@@ -202,11 +212,14 @@ class Store:
             self._state = state = self._newest()
             lockfile.settle(self.path, lock)
             lockfile.sweep(self.path, state)
-            change = Change(self, state, lock)
+            change = Change(self.path, state, lock, mapped=self.is_mapped, published=self._show)
             try:
                 yield change
             finally:
                 change._end()
+
+    def _show(self, state: State) -> None:
+        self._state = state
 
     def refresh(self) -> bool:
         """Read the newest state.

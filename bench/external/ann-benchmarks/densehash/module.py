@@ -2,11 +2,11 @@
 
 from densehash import Index
 
-from ..base.module import BaseANN  # noqa: TID252  as all modules there do
+from ..base.module import BaseANN  # noqa: TID252  as in all modules there
 
 
 class Densehash(BaseANN):
-    """Signs in groups; a query asks for a recall."""
+    """Signs in groups; queries have a recall as their setting."""
 
     def __init__(self, metric, groups_a_row):
         self._metric = {"angular": "cosine", "euclidean": "l2"}[metric]
@@ -36,7 +36,7 @@ class Densehash(BaseANN):
 
 
 class DensehashBits(BaseANN):
-    """Bits as they come, all of which a query is compared with."""
+    """Given bits; a query is compared with all of them."""
 
     name = "DensehashBits()"
 

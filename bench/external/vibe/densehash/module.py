@@ -2,14 +2,14 @@
 
 from densehash import Index
 
-from ..base.module import BaseANN  # noqa: TID252  as all modules there do
+from ..base.module import BaseANN  # noqa: TID252  as in all modules there
 
 
 class Densehash(BaseANN):
-    """Signs in groups; a query asks for a recall."""
+    """Signs in groups; queries have a recall as their setting."""
 
     def __init__(self, metric, groups_a_row):
-        # Of rows of length one all three metrics find the same.
+        # For rows of length one, all three metrics find the same.
         metrics = {"euclidean": "l2", "normalized": "l2", "cosine": "cosine", "ip": "ip"}
         self._metric = metrics[metric]
         self._groups_a_row = groups_a_row
@@ -38,7 +38,7 @@ class Densehash(BaseANN):
 
 
 class DensehashBits(BaseANN):
-    """Packed bits as they come, all of which a query is compared with."""
+    """Given packed bits; a query is compared with all of them."""
 
     name = "DensehashBits()"
 

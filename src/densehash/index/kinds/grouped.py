@@ -44,6 +44,7 @@ class Grouped(Kind):
     """
 
     name: ClassVar[str] = "grouped"
+    has_groups: ClassVar[bool] = True
     extra_names: ClassVar[tuple[str, ...]] = ("limits", "ranks")
     options: ClassVar[tuple[str, ...]] = ("n_groups",)
     takes_probes: ClassVar[bool] = True

@@ -29,10 +29,12 @@ class Kind(ABC):
     """How rows are laid out, and which of them a query visits.
 
     A kind holds what all segments of an index share; each segment has its own arrays. A new kind is
-    a class in a file of its own and an entry in the registry.
+    a class in a file of its own and a word in :mod:`densehash.choices`.
     """
 
     name: ClassVar[str]
+    has_groups: ClassVar[bool] = False
+    """Whether rows lie in groups: :meth:`labels` says in which."""
     extra_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that a segment has because of its kind."""
     options: ClassVar[tuple[str, ...]] = ()

@@ -1,19 +1,24 @@
-"""All kinds."""
+"""All kinds: those of :data:`densehash.choices.KindName`.
+
+The kind "flat" is the class ``Flat`` in ``flat.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, get_args
 
+from densehash.choices import KindName
 from densehash.errors import FileError
-from densehash.index.kinds.flat import Flat
-from densehash.index.kinds.grouped import Grouped
 from densehash.index.kinds.kind import Kind
-from densehash.index.kinds.multi import Multi
 
 __all__ = ["KINDS", "kind_from"]
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Flat, Grouped, Multi)}
+KINDS: dict[str, type[Kind]] = {
+    name: getattr(import_module(f"{__package__}.{name}"), name.capitalize())
+    for name in get_args(KindName)[1:]  # the first is "auto"
+}
 """Kinds by name."""
 
 

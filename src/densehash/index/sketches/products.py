@@ -142,7 +142,7 @@ class Products(Codes):
     >>> from densehash import LSH
     >>> rows = np.random.default_rng(0).standard_normal((100, 4))
     >>> sample = Sample.of(Rows(rows), random_state=0)
-    >>> sketch = Products.learn(LSH(12, random_state=0).fit(rows), sample)
+    >>> sketch = Products.of(LSH(12, random_state=0).fit(rows), sample)
     >>> sketch.encode(rows[:2], None)["lengths"].shape
     (2, 1)
     """
@@ -156,7 +156,7 @@ class Products(Codes):
         self.length, self.by_bits, self.by_margins = length, by_bits, by_margins
 
     @classmethod
-    def learn(cls, hasher: Hasher, sample: Sample) -> Products:
+    def of(cls, hasher: Hasher, sample: Sample) -> Products:
         """The sketch that suits rows.
 
         Parameters

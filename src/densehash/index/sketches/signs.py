@@ -47,7 +47,6 @@ __all__ = [
     "can_have",
     "check_bits",
     "check_size",
-    "n_bits_for",
 ]
 
 MOST_BITS = 1024
@@ -56,17 +55,6 @@ MOST_BITS = 1024
 _SAMPLE = 8_192  # residuals from which the decoder learns; more make no visible difference
 _WIDE = 128  # rows of more features get more bits
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
-
-
-def n_bits_for(n_features: int) -> int:
-    """How many signs suit rows of so many features.
-
-    Examples
-    --------
-    >>> n_bits_for(100), n_bits_for(960)
-    (160, 256)
-    """
-    return 160 if n_features <= _WIDE else 256
 
 
 class SignQueries(Prepared):
@@ -105,6 +93,9 @@ class Signs(Sketch):
     """
 
     name: ClassVar[str] = "signs"
+    kinds: ClassVar[tuple[str, ...]] = (Flat.name, Grouped.name)
+    most_groups_a_row: ClassVar[int] = 2
+    takes_scales: ClassVar[bool] = True
     distance_type: ClassVar[type[np.generic]] = np.float32
     estimates: ClassVar[bool] = True
     places_rows: ClassVar[bool] = True
@@ -118,6 +109,18 @@ class Signs(Sketch):
         self._plain: (
             tuple[Sequence[Segment], tuple[_native.Signs, NDArray[np.int64]] | None] | None
         ) = None
+
+    @classmethod
+    def n_bits_for(cls, n_features: int, n_bits: int | None) -> int:
+        """How many signs a row has.
+
+        Examples
+        --------
+        >>> Signs.n_bits_for(100, None), Signs.n_bits_for(960, None), Signs.n_bits_for(960, 64)
+        (160, 256, 64)
+        """
+        usual = 160 if n_features <= _WIDE else 256
+        return usual if n_bits is None else check_bits(n_bits)
 
     @classmethod
     def learn(
@@ -233,8 +236,8 @@ class Signs(Sketch):
     @classmethod
     def from_settings(cls, content: Mapping[str, Any], kind: Kind) -> Signs:
         """The sketch from a file."""
-        if not isinstance(kind, (Flat, Grouped)):
-            raise FileError(f"an index of signs is flat or grouped, not {kind.name}")
+        if kind.name not in cls.kinds:
+            raise FileError(f"an index of signs is {' or '.join(cls.kinds)}, not {kind.name}")
         stored, d, n_bits = content["sketch_settings"], content["n_features"], content["n_bits"]
         check_bits(n_bits)
         shift = stored["shift"]

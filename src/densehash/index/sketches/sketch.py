@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from densehash.index.kinds import Kind
@@ -20,8 +21,11 @@ from densehash.index.queries import Prepared, Question, Reach, Request
 from densehash.index.segment import Segment
 from densehash.index.stored import check_stored
 from densehash.index.visits import Allowed, Matches, Visits
-from densehash.rows import Floats
+from densehash.rows import Floats, Rows
 from densehash.source import Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
 
 __all__ = ["Candidates", "Column", "Sketch"]
 
@@ -58,10 +62,18 @@ class Sketch(ABC):
     """What is kept of a row, and how rows are ranked by it.
 
     A sketch holds what it has learnt, for all segments of an index; what it keeps of rows is in
-    their columns. A new sketch is a class in a file of its own and an entry in the registry.
+    their columns. A new sketch is a class in a file of its own and a word in
+    :mod:`densehash.choices`.
     """
 
     name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """The kinds that a sketch without a hasher works with: the first is the default for few rows,
+    the last for many. Codes of a hasher work with all kinds."""
+    most_groups_a_row: ClassVar[int] = 1
+    """In how many groups a row may lie."""
+    takes_scales: ClassVar[bool] = False
+    """Whether floats can be kept as int8, with a scale for each row."""
     distance_type: ClassVar[type[np.generic]]
     """Type of the distances of candidates: int32 if they are counted, float32 if estimated."""
     reranks: tuple[str, ...] = ()
@@ -83,6 +95,41 @@ class Sketch(ABC):
     def counts(self) -> bool:
         """Whether distances are whole numbers, so that a search by radius is exact."""
         return np.dtype(self.distance_type).kind == "i"
+
+    # --- made; codes are made from a hasher instead ---------------------------------------------
+
+    @classmethod
+    def n_bits_for(cls, n_features: int, n_bits: int | None) -> int:
+        """How many bits are kept of a row: ``n_bits``, checked, or if it is None what suits."""
+        raise NotImplementedError
+
+    @classmethod
+    def learn(
+        cls,
+        rows: Rows,
+        kind: Kind,
+        *,
+        n_bits: int,
+        metric: str,
+        random_state: RandomState,
+        n_copies: int = 1,
+        second: bool = False,
+        scaled: bool = False,
+    ) -> Self:
+        """The sketch that suits rows.
+
+        Parameters
+        ----------
+        rows : the rows of the index, of length one if the metric is "cosine"
+        kind : one of ``kinds``, which has learnt
+        n_bits : bits that are kept of a row
+        metric : "l2", "cosine" or "ip"
+        random_state : draws what is random
+        n_copies : in how many groups a row lies, at most ``most_groups_a_row``
+        second : whether no vectors are kept, so that rows are ranked by the sketch in the end
+        scaled : whether vectors are kept as whole numbers with a scale for each row
+        """
+        raise NotImplementedError
 
     # --- what it is ---------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash.checks import check_choice, check_integer
+from densehash.choices import SketchName
 from densehash.errors import FileError
 from densehash.index.kinds import KINDS, Flat, Kind
 from densehash.index.queries import Prepared
@@ -56,7 +57,7 @@ class Plan:
         if {*content} != names:
             raise FileError(f"a plan has {', '.join(sorted(names))}, got {', '.join(content)}")
         check_integer(content["learn_at"], "learn_at", 2)
-        check_choice(content["sketch"], "sketch", ("auto", "codes", "signs"))
+        check_choice(content["sketch"], "sketch", get_args(SketchName))
         check_choice(content["kind"], "kind", ("auto", *KINDS))
         if not isinstance(content["hasher"], str):
             raise FileError("the hasher of a plan must be a name")
