@@ -1,7 +1,8 @@
 """Measures what filters and inner products cost and find, against plain searches and exact scans.
 
-    python bench/filters.py [--data DIR] [--set NAME] [--rows N] [--queries N] [--threads N]
-                            [--turns N] [--no-products] [--busy] [--markdown] [--json FILE]
+    python bench/filters.py [--data DIR] [--set NAME] [--rows N] [--strings] [--segments N]
+                            [--no-vectors] [--queries N] [--threads N] [--turns N] [--no-products]
+                            [--busy] [--markdown] [--json FILE]
 
 An index of SIFT rows, or those of another set (float32, default settings), is searched with filters
 that leave a half, a tenth, a hundredth and a thousandth of the rows, drawn at random; with 100 ids
@@ -9,6 +10,10 @@ as a list, a set and a mask; and by a column of 20 values, in words and as an Ex
 the first time and the next. All queries are in one call, and then one per call with the same
 filter. All take turns, and the least time of each counts. Recall is the share of the 10 nearest
 matching rows that were found.
+
+Ids are the numbers of the rows; with --strings they are strings of 36 characters, in random order.
+With --segments N, rows are added in N steps, each at most a fifth of the rows so far, so that each
+step stays a segment. With --no-vectors, the index keeps none.
 
 An exact scan has the matching rows in one array, and as many threads. For all queries it is numpy's
 product with the rows, whose squares are ready, too, and argpartition. For one query it is what
@@ -31,6 +36,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +125,8 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
     X, Q = of.rows(asked.rows), of.queries(asked.queries)
     rng = np.random.default_rng(0)
     values = rng.integers(N_VALUES, size=len(X))
-    index = Index.build(X, metric=of.metric, payload=_table(values), random_state=0)
+    names = Names(len(X), strings=asked.strings)
+    index = _built(X, names.ids, values, of.metric, asked)
     one = Q[: min(len(Q), 100)]
 
     def search(chosen: Any, some: Rows = Q) -> Rows:
@@ -149,7 +156,7 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
                 "filter": name,
                 "form": form,
                 "rows": int(mask.sum()),
-                "recall": recall_of(search(chosen)[:, : truth.shape[1]], truth),
+                "recall": recall_of(names.rows(search(chosen)[:, : truth.shape[1]]), truth),
                 **{
                     f"{how}_{what}": times[of] / n * 1e6 if of in times else None
                     for how, times, n in (("batch", in_batch, len(Q)), ("one", single, len(one)))
@@ -164,12 +171,50 @@ def filters(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[R
     yield from measured("none", everything, {"none": None})
     for share in SHARES:
         mask = rng.random(len(X)) < share
-        yield from measured(f"{share:.1%} of the rows", mask, {"mask": mask})
+        yield from measured(f"{share:.1%} of the rows", mask, {"mask": names.by_id(mask)})
     some = np.sort(rng.choice(len(X), N_LISTED, replace=False))
     mask = np.isin(np.arange(len(X)), some)
-    forms = {"mask": mask, "list of ids": some.tolist(), "set of ids": set(some.tolist())}
+    listed = names.ids[some].tolist()
+    forms = {"mask": names.by_id(mask), "list of ids": listed, "set of ids": set(listed)}
     yield from measured(f"{N_LISTED} ids", mask, forms)
-    yield from _of_columns(index, Q, values, measured, clock)
+    yield from _of_columns(index, Q, values, names, measured, clock)
+
+
+class Names:
+    """Ids of rows: their numbers, or strings whose order is another one."""
+
+    def __init__(self, n: int, *, strings: bool) -> None:
+        places = np.random.default_rng(1).permutation(n) if strings else np.arange(n)
+        self._order = np.argsort(places)
+        self.ids = np.array([f"{at:036}" for at in places], object) if strings else places
+
+    def by_id(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """A mask of rows in the order of ids."""
+        return mask[self._order]
+
+    def rows(self, ids: Rows) -> Rows:
+        """The numbers of rows; -1 where there is none."""
+        places = np.array([[-1 if name is None else int(name) for name in each] for each in ids])
+        return np.asarray(np.where(places < 0, -1, self._order[places]))
+
+
+def _built(
+    X: Rows, ids: Rows, values: npt.NDArray[np.int64], metric: Any, asked: argparse.Namespace
+) -> Index:
+    shares = np.array([5.0**-at for at in range(asked.segments)])
+    ends = np.rint(np.cumsum(shares) / shares.sum() * len(X)).astype(int).tolist()
+    first = ends[0]
+    index = Index.build(
+        X[:first],
+        ids=ids[:first],
+        metric=metric,
+        keep_vectors=not asked.no_vectors,
+        payload=_table(values[:first]),
+        random_state=0,
+    )
+    for start, end in pairwise(ends):
+        index.add(X[start:end], ids=ids[start:end], payload=_table(values[start:end]))
+    return index
 
 
 def _each(call: Callable[[Rows], object], queries: Rows) -> None:
@@ -187,6 +232,7 @@ def _of_columns(
     index: Index,
     Q: Rows,
     values: npt.NDArray[np.int64],
+    names: Names,
     measured: Callable[..., Iterable[Record]],
     clock: Callable[[], float],
 ) -> Iterable[Record]:
@@ -206,7 +252,7 @@ def _of_columns(
         begun = clock()
         index.search(Q[:1], K, filter=chosen)
         first[form] = (clock() - begun) * 1e6
-    for form, chosen in {"mask": mask, **forms}.items():
+    for form, chosen in {"mask": names.by_id(mask), **forms}.items():
         for record in measured(f"one of {N_VALUES} values", mask, {form: chosen}):
             yield {**record, "first_us": first.get(form)}
 
@@ -308,6 +354,9 @@ def main() -> None:
     parser.add_argument("--set", default="sift", choices=SETS, help="whose rows are filtered")
     parser.add_argument("--no-products", action="store_true", help="leave inner products out")
     parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--strings", action="store_true", help="ids are strings")
+    parser.add_argument("--segments", type=int, default=1, help="how many segments rows lie in")
+    parser.add_argument("--no-vectors", action="store_true", help="the index keeps no vectors")
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=5)

@@ -6,6 +6,7 @@
 
 #include "binding.hpp"
 #include "signs.hpp"
+#include "signs_ids.hpp"
 #include "whole.hpp"
 
 namespace densehash {
@@ -153,6 +154,9 @@ float squared_length(const float* numbers, size_t count) {
 class Signs {
  public:
   using Ranks = std::optional<Input<uint32_t, 1>>;
+  using Masks = std::vector<Input<uint8_t, 1>>;        // of rows, one for each segment
+  using EntryMasks = std::vector<Input<uint32_t, 1>>;  // of entries, one bit for each
+  using AnyIds = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
   Signs(const std::string& metric, const Input<float, 1>& shift, const Matrix& centers,
         const Input<int8_t, 2>& matrix, const Input<float, 1>& steps, float alpha, float beta)
@@ -257,19 +261,19 @@ class Signs {
   }
 
   nb::tuple search(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const std::optional<std::vector<Input<uint8_t, 1>>>& allowed, size_t n_threads,
-                   const std::string& simd,
-                   const std::optional<Input<uint8_t, 1>>& chosen) const {
+                   const std::optional<Masks>& allowed, size_t n_threads, const std::string& simd,
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<EntryMasks>& entries) const {
     expect(queries.shape(1) == model_.width, "the queries have a wrong width");
     expect(k > 0 && probes > 0, "k and probes are at least 1");
     const Answers found(queries.shape(0), k);
-    look(kernels_named(simd), allowed ? with_masks(*allowed) : segments_, queries,
+    look(kernels_named(simd), with_masks(allowed, entries), queries,
          with_groups({k, probes, spread, stop}, chosen), n_threads, found);
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
   // Which groups have a row that may be found: (groups,) of 0 and 1.
-  nb::object groups_of(const std::vector<Input<uint8_t, 1>>& allowed) const {
+  nb::object groups_of(const Masks& allowed) const {
     expect(allowed.size() == segments_.size(), "one mask a segment");
     const Output<uint8_t> out(Numpy::empty, model_.n_groups);
     std::fill_n(out.data, model_.n_groups, uint8_t{0});
@@ -281,13 +285,18 @@ class Signs {
     return out.array;
   }
 
-  // Which entries of the only segment may be found: (blocks,), one bit for each entry.
-  nb::object entries_of(const Input<uint8_t, 1>& allowed) const {
-    const SignSegment& segment = segments_.at(0);
-    expect(allowed.shape(0) == segment.n_rows, "a mask has a wrong shape");
-    const Output<uint32_t> out(Numpy::empty, (segment.n_entries + kBlock - 1) / kBlock);
-    mark_entries(segment, allowed.data(), out.data);
-    return out.array;
+  // For each segment, which entries may be found: (blocks,), one bit for each entry.
+  nb::list entries_of(const Masks& allowed) const {
+    expect(allowed.size() == segments_.size(), "one mask a segment");
+    nb::list found;
+    for (size_t s = 0; s < segments_.size(); ++s) {
+      const SignSegment& segment = segments_[s];
+      expect(allowed[s].shape(0) == segment.n_rows, "a mask has a wrong shape");
+      const Output<uint32_t> out(Numpy::empty, n_blocks(segment));
+      mark_entries(segment, allowed[s].data(), out.data);
+      found.append(out.array);
+    }
+    return found;
   }
 
   // Compares all given rows; for each segment, their numbers in ascending order.
@@ -307,50 +316,55 @@ class Signs {
     return nb::make_tuple(found.distances.array, found.positions.array, found.efforts.array);
   }
 
-  // A whole search without options other than a filter, as fast as possible for one query: returns
-  // ids instead of positions, from the only segment. Returns None if the search is not that simple:
-  // queries that are not finite or have another type, more neighbours than rows, or too few rows in
-  // the visited groups. A filter is a mask of the n_allowed rows, the groups that have any of them
-  // and, optionally, what entries_of() returns for the mask.
-  nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
-                   const Positions& ids, size_t n_threads, size_t n_allowed,
-                   const std::optional<Input<uint8_t, 1>>& allowed,
-                   const std::optional<Input<uint8_t, 1>>& chosen,
-                   const std::optional<Input<uint32_t, 1>>& entries) const {
-    const size_t n = queries.shape(0), n_rows = segments_.at(0).n_rows;
-    expect(ids.shape(0) == n_rows, "one id a row");
-    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > n_rows || !can_take(queries))
-      return nb::none();
-    const Answers found(n, k);
-    if (allowed) {
-      std::vector<SignSegment> segments = with_masks({*allowed});
-      if (entries) {
-        expect(entries->shape(0) * kBlock >= segments[0].n_entries, "not one mask a block");
-        segments[0].wanted = entries->data();
-      }
-      look(kernels_named(""), segments, queries, with_groups({k, probes, spread, stop}, chosen),
-           n_threads, found);
-    } else {
-      look(kernels_named(""), segments_, queries, {k, probes, spread, stop}, n_threads, found);
+  // The ids of the rows of each segment, as ids_of() takes them, which plain() returns.
+  void set_ids(const std::vector<AnyIds>& ids) {
+    expect(ids.size() == segments_.size(), "one array of ids a segment");
+    ids_ = {};
+    for (size_t s = 0; s < ids.size(); ++s) {
+      expect(ids[s].ndim() == ids[0].ndim(), "ids are all numbers or all strings");
+      expect(segments_[s].first == static_cast<int64_t>(ids_.n_rows()),
+             "positions do not count over all segments");
+      ids_.add(ids_of(ids[s], segments_[s].n_rows));
+      kept_.push_back(nb::cast(ids[s]));
     }
-    return named(found, n, n_allowed, ids);
+  }
+
+  // Whether rows in the order of their positions are in the order of their ids.
+  bool ids_rise() const { return ids_.rise(); }
+
+  // A whole search without options other than a filter, as fast as possible for one query: returns
+  // ids instead of positions. Returns None if the search is not that simple: queries that are not
+  // finite or have another type, more neighbours than rows, too few rows in the visited groups, or a
+  // row after the k-th that is equally near. A filter is masks of the n_allowed rows, the groups
+  // that have any of them and, optionally, what entries_of() returns for the masks.
+  nb::object plain(const Vectors& queries, size_t k, size_t probes, float spread, float stop,
+                   size_t n_threads, size_t n_allowed, const std::optional<Masks>& allowed,
+                   const std::optional<Input<uint8_t, 1>>& chosen,
+                   const std::optional<EntryMasks>& entries) const {
+    const size_t n = queries.shape(0);
+    if (!is_plain(queries, k) || (!ids_.rise() && n > kFewQueries)) return nb::none();
+    // One row more shows whether another row is equally near as the last.
+    const Answers found(n, ids_.rise() ? k : k + 1);
+    look(kernels_named(""), with_masks(allowed, entries), queries,
+         with_groups({found.k, probes, spread, stop}, chosen), n_threads, found);
+    return named(found, n, k, n_allowed, ids_);
   }
 
   // The same, if a filter leaves so few rows that all of them are compared: vectors, scales and ids
-  // are arrays of only these rows.
+  // are arrays of only these rows, in the order of ids.
   nb::object among(const Vectors& queries, size_t k, const Vectors& vectors,
-                   const std::optional<Input<float, 1>>& scales, const Positions& ids,
+                   const std::optional<Input<float, 1>>& scales, const AnyIds& ids,
                    size_t n_threads) const {
     SignSegment few = segments_.at(0);
     const size_t n = queries.shape(0), n_rows = vectors.shape(0);
     expect(vectors.shape(1) == model_.width && values_of(vectors.dtype()) == few.values,
-           "the vectors are not those of the segment");
-    expect(ids.shape(0) == n_rows && scales.has_value() == (few.scales != nullptr) &&
+           "the vectors are not those of the segments");
+    expect(scales.has_value() == (few.scales != nullptr) &&
                (!scales || scales->shape(0) == n_rows),
-           "one id and one scale a row");
-    if (queries.shape(1) != model_.width || n == 0 || k == 0 || k > few.n_rows ||
-        !can_take(queries))
-      return nb::none();
+           "one scale a row");
+    AllIds names;
+    names.add(ids_of(ids, n_rows));
+    if (!is_plain(queries, k)) return nb::none();
     few.vectors = vectors.data();
     few.scales = scales ? scales->data() : nullptr;
     few.n_rows = n_rows;
@@ -359,15 +373,29 @@ class Signs {
     std::iota(rows.begin(), rows.end(), 0u);
     const Answers found(n, k);
     compare_all(queries, {few}, {{rows.data(), n_rows}}, n_threads, found);
-    return named(found, n, n_rows, ids);
+    return named(found, n, k, n_rows, names);
   }
 
  private:
+  // The most queries of a call if ids do not rise: if one of them is not that simple, all of them
+  // are searched again. In larger calls, the overhead of the longer way matters little.
+  static constexpr size_t kFewQueries = 64;
+
   struct Answers {
     Answers(size_t n, size_t k)
         : distances(Numpy::empty, n, k), positions(Numpy::empty, n, k),
           efforts(Numpy::empty, n, size_t{3}), k(k) {}
     Ranking ranking() const { return {distances.data, positions.data, k}; }
+    // The first few rows of each query.
+    Answers first(size_t n, size_t few) const {
+      Answers to(n, few);
+      for (size_t q = 0; q < n; ++q) {
+        std::copy_n(distances.data + q * k, few, to.distances.data + q * few);
+        std::copy_n(positions.data + q * k, few, to.positions.data + q * few);
+      }
+      to.efforts = efforts;
+      return to;
+    }
     SignEffort* effort() const {
       static_assert(sizeof(SignEffort) == 3 * sizeof(int32_t));
       return reinterpret_cast<SignEffort*>(efforts.data);
@@ -392,17 +420,53 @@ class Signs {
     });
   }
 
-  // Ids in place of positions; None if fewer rows were found than possible.
-  static nb::object named(const Answers& found, size_t n, size_t n_allowed,
-                          const Positions& ids) {
+  // Whether plain() and among() can answer these queries.
+  bool is_plain(const Vectors& queries, size_t k) const {
+    return queries.shape(1) == model_.width && queries.shape(0) > 0 && k > 0 &&
+           k <= ids_.n_rows() && can_take(queries);
+  }
+
+  static nb::object string_of(const AllIds& ids, int64_t position) {
+    const Text text = ids.text(position);
+    PyObject* const found =
+        PyUnicode_DecodeUTF8(text.bytes, static_cast<Py_ssize_t>(text.size), nullptr);
+    if (found == nullptr) throw nb::python_error();
+    return nb::steal(found);
+  }
+
+  // The k nearest rows with ids in place of positions: int64, or strings in an array of objects.
+  // None if fewer rows were found than possible, or if the row after the k-th is equally near and
+  // may have a smaller id.
+  static nb::object named(const Answers& found, size_t n, size_t k, size_t n_allowed,
+                          const AllIds& ids) {
+    const size_t n_found = std::min(k, n_allowed);
     for (size_t q = 0; q < n; ++q) {
       int64_t* const positions = found.positions.data + q * found.k;
-      for (size_t i = 0; i < std::min(found.k, n_allowed); ++i) {
-        if (positions[i] < 0) return nb::none();
-        positions[i] = ids.data()[positions[i]];
+      const float* const distances = found.distances.data + q * found.k;
+      if (n_found > 0 && positions[n_found - 1] < 0) return nb::none();
+      if (ids.rise()) continue;
+      if (positions[k] >= 0 && distances[k] == distances[k - 1]) return nb::none();
+      for (size_t i = 0, end; i < n_found; i = end) {
+        for (end = i + 1; end < n_found && distances[end] == distances[i];) ++end;
+        // By a heap, which stays within its bounds even if ids in a mapped file change meanwhile.
+        std::partial_sort(positions + i, positions + end, positions + end,
+                          [&](int64_t x, int64_t y) { return ids.is_before(x, y); });
       }
     }
-    return nb::make_tuple(found.positions.array, found.distances.array, found.efforts.array);
+    const Answers first = found.k == k ? found : found.first(n, k);
+    if (ids.are_strings()) {
+      const Objects names(n, k);
+      for (size_t q = 0; q < n; ++q)
+        for (size_t i = 0; i < n_found; ++i)
+          names.set(q * k + i, string_of(ids, first.positions.data[q * k + i]));
+      return nb::make_tuple(names.array, first.distances.array, first.efforts.array);
+    }
+    for (size_t q = 0; q < n; ++q)
+      for (size_t i = 0; i < n_found; ++i) {
+        int64_t& position = first.positions.data[q * k + i];
+        position = ids.number(position);
+      }
+    return nb::make_tuple(first.positions.array, first.distances.array, first.efforts.array);
   }
 
   void compare_all(const Vectors& queries, const std::vector<SignSegment>& segments,
@@ -416,12 +480,21 @@ class Signs {
     });
   }
 
-  std::vector<SignSegment> with_masks(const std::vector<Input<uint8_t, 1>>& allowed) const {
-    expect(allowed.size() == segments_.size(), "one mask a segment");
+  // The segments, with masks of the rows that may be found, and of their entries.
+  std::vector<SignSegment> with_masks(const std::optional<Masks>& allowed,
+                                      const std::optional<EntryMasks>& entries) const {
     std::vector<SignSegment> segments = segments_;
+    expect(!allowed || allowed->size() == segments.size(), "one mask a segment");
+    expect(!entries || entries->size() == segments.size(), "one mask of entries a segment");
     for (size_t s = 0; s < segments.size(); ++s) {
-      expect(allowed[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
-      segments[s].allowed = allowed[s].data();
+      if (allowed) {
+        expect((*allowed)[s].shape(0) == segments[s].n_rows, "a mask has a wrong shape");
+        segments[s].allowed = (*allowed)[s].data();
+      }
+      if (entries) {
+        expect((*entries)[s].shape(0) == n_blocks(segments[s]), "not one mask a block");
+        segments[s].wanted = (*entries)[s].data();
+      }
     }
     return segments;
   }
@@ -456,6 +529,20 @@ class Signs {
     return squared_length(numbers, queries.size()) < kMostSquares;
   }
 
+  // From int64 (rows,), or the bytes of strings (rows, width).
+  static Ids ids_of(const AnyIds& array, size_t n_rows) {
+    const bool are_numbers = array.ndim() == 1 && array.dtype() == nb::dtype<int64_t>();
+    const bool are_strings = array.ndim() == 2 && array.dtype() == nb::dtype<uint8_t>();
+    expect(are_numbers || (are_strings && array.shape(1) > 0), "ids are numbers or strings");
+    expect(array.shape(0) == n_rows, "one id a row");
+    if (are_numbers) return {static_cast<const int64_t*>(array.data()), nullptr, 0, n_rows};
+    return {nullptr, static_cast<const uint8_t*>(array.data()), array.shape(1), n_rows};
+  }
+
+  static size_t n_blocks(const SignSegment& segment) {
+    return (segment.n_entries + kBlock - 1) / kBlock;
+  }
+
   static Values values_of(nb::dlpack::dtype dtype) {
     if (dtype == nb::dtype<float>()) return Values::float32;
     if (dtype == nb::dtype<uint8_t>()) return Values::uint8;
@@ -471,6 +558,7 @@ class Signs {
   SignModel model_{};
   SecondModel second_{};
   std::vector<SignSegment> segments_;
+  AllIds ids_;
   std::vector<nb::object> kept_;
 };
 
@@ -498,11 +586,13 @@ void bind_signs(nb::module_& module) {
            "second"_a.none() = nb::none(), "second_factors"_a.none() = nb::none())
       .def("search", &Signs::search, "queries"_a, "k"_a, "probes"_a, "spread"_a,
            "stop"_a, "allowed"_a.none(), "n_threads"_a, "simd"_a,
-           "chosen"_a.none() = nb::none())
+           "chosen"_a.none() = nb::none(), "entries"_a.none() = nb::none())
       .def("groups_of", &Signs::groups_of, "allowed"_a)
       .def("entries_of", &Signs::entries_of, "allowed"_a)
       .def("compare", &Signs::compare, "queries"_a, "k"_a, "rows"_a, "n_threads"_a)
-      .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a, "ids"_a,
+      .def("set_ids", &Signs::set_ids, "ids"_a)
+      .def_prop_ro("ids_rise", &Signs::ids_rise)
+      .def("plain", &Signs::plain, "queries"_a, "k"_a, "probes"_a, "spread"_a, "stop"_a,
            "n_threads"_a, "n_allowed"_a, "allowed"_a.none(), "chosen"_a.none(),
            "entries"_a.none())
       .def("among", &Signs::among, "queries"_a, "k"_a, "vectors"_a, "scales"_a.none(), "ids"_a,

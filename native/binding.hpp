@@ -67,6 +67,29 @@ struct Output {
   T* data;
 };
 
+// A new numpy array of objects (n, k), all None at first. Needs the interpreter's lock.
+class Objects {
+ public:
+  Objects(size_t n, size_t k) : array(Numpy::empty(nb::make_tuple(n, k), "O")) {
+    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_CONTIG | PyBUF_FORMAT) != 0)
+      throw nb::python_error();
+  }
+  Objects(const Objects&) = delete;
+  Objects& operator=(const Objects&) = delete;
+  ~Objects() { PyBuffer_Release(&view_); }
+
+  void set(size_t i, nb::object value) const {
+    PyObject*& at = static_cast<PyObject**>(view_.buf)[i];
+    const nb::object before = nb::steal(at);
+    at = value.release().ptr();
+  }
+
+  nb::object array;
+
+ private:
+  Py_buffer view_;
+};
+
 // Takes the interpreter's lock for the thread that had `state`, or sleeps until the process ends:
 // see Call.
 void take_lock(PyThreadState* state);

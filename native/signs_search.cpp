@@ -88,7 +88,15 @@ void scan(const Kernels& kernels, const SignSegment& segment, size_t bits, size_
   size_t block = begin / kBlock;
   const size_t last = (end + kBlock - 1) / kBlock;
   while (block < last) {
-    const size_t count = std::min(kBlocks, last - block);
+    size_t count = std::min(kBlocks, last - block);
+    if (segment.wanted != nullptr) {  // skips blocks in which no entry may be found
+      const uint32_t* const wanted = segment.wanted + block;
+      count = static_cast<size_t>(std::find(wanted, wanted + count, 0u) - wanted);
+      if (count == 0) {
+        ++block;
+        continue;
+      }
+    }
     const uint8_t* from = segment.blocks + block * bytes;
     kernels.signs(from, bits, count, queries, n_queries);
     for (size_t q = 0; q < n_queries; ++q) {

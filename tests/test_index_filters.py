@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from index_cases import same
+from index_cases import STRINGS, same
 from numpy.typing import NDArray
 
 from densehash.errors import FileError, InputError
@@ -74,6 +74,40 @@ def check(index: Index, mask: NDArray[np.bool_], k: int = K) -> None:
         assert same(index.search(Q[0], k, filter=form), expected.first)
 
 
+NAMES = [*STRINGS, *(f"row {i * 7919 % 9973}" for i in range(N))][:N]
+CASES = (
+    "strings",
+    "segments",
+    "strings in segments",
+    "updated",
+    "no vectors",
+    "strings in segments, no vectors",
+)
+
+
+def some_index(case: str, X: NDArray[Any]) -> Index:
+    """An index of some ids; in segments, it has three of them, and rows were removed."""
+    ids: Any = NAMES if "strings" in case else [*range(N)]
+    n = N if "segments" not in case else 600
+    kept = "no vectors" not in case
+    index = Index.build(X[:n], ids=ids[:n], keep_vectors=kept, **SIGNS, **KINDS["grouped"])
+    if n < N:
+        index.add(X[n:830], ids=ids[n:830])
+        index.add(X[830:], ids=ids[830:])
+        index.remove(ids[5::9])
+        assert len(index._state.segments) == 3
+    if case == "updated":  # these rows go to another segment, with their ids
+        index.update(ids[100:300], X[100:300][::-1])
+        assert len(index._state.segments) == 2
+    return index
+
+
+def generally(index: Index, Q: NDArray[Any], k: int = K) -> Hits:
+    """What the general way finds: it is told what it would do anyway."""
+    bare = index._state.vector_type is None
+    return index.search(Q, k, rerank=None if bare else "exact")
+
+
 # --- the same as the general way ----------------------------------------------------------
 
 
@@ -101,11 +135,84 @@ def test_types_of_vectors(dtype: str) -> None:
         check(index, leaving(index, share))
 
 
-@pytest.mark.parametrize("options", [{"keep_vectors": False}, {"ids": [*map(str, range(N))]}])
-def test_what_takes_the_general_way(options: dict[str, Any]) -> None:
-    index = Index.build(rows(), **SIGNS, **KINDS["grouped"], **options)
-    for share in (0.08, 0.4):
+@pytest.mark.parametrize("case", CASES)
+def test_ids_segments_and_vectors(case: str) -> None:
+    """Many distances are equal, so the order of ids matters, and often decides what is found."""
+    index = some_index(case, rows())
+    for share in (0.0, 0.005, 0.08, 0.4, 1.0):
         check(index, leaving(index, share))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ids_segments_and_vectors_without_a_filter(case: str) -> None:
+    index = some_index(case, rows())
+    Q = rows(90, seed=3)
+    expected = generally(index, Q)
+    for n in (1, 5, len(Q)):  # up to 64 and more, where ids do not rise
+        assert same(index.search(Q[:n], K), Hits(expected.ids[:n], expected.distances[:n]))
+    assert same(index.search(Q[0], K), expected.first)
+    for k in (1, N - 1, N, N + 1):
+        assert same(index.search(Q[:3], k), generally(index, Q[:3], k))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_short_way_is_taken_by(case: str) -> None:
+    index = some_index(case, np.random.default_rng(0).random((N, D), np.float32))
+    Q = np.random.default_rng(1).random((20, D), np.float32)
+    expected = generally(index, Q)
+    masks = [leaving(index, share) for share in (0.005, 0.08, 0.4)]
+    found = [by_function(index, mask, Q) for mask in masks]
+    for mask in masks:
+        index.search(Q, K, filter=mask)
+    with mock.patch.object(Signs, "at_once", side_effect=AssertionError):
+        assert same(index.search(Q, K), expected)
+        assert same(index.search(Q[0], K), expected.first)
+        for mask, hits in zip(masks, found, strict=True):
+            assert same(index.search(Q, K, filter=mask), hits)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float64"])
+@pytest.mark.parametrize("kept", [True, False, "int8", "uint8"])
+def test_queries_that_are_converted(kept: Any, dtype: str) -> None:
+    X = rows().astype(np.uint8) if kept == "uint8" else rows() * np.float32(0.37)
+    keep_vectors: Any = True if kept == "uint8" else kept
+    index = Index.build(X, keep_vectors=keep_vectors, **SIGNS, **KINDS["grouped"])
+    Q = rows(9, seed=3).astype(dtype)
+    expected = generally(index, Q)
+    with mock.patch.object(Signs, "at_once", side_effect=AssertionError):
+        assert same(index.search(Q, K), expected)
+        assert same(index.search(np.asfortranarray(Q), K), expected)
+
+
+@pytest.mark.parametrize("second", ["shorter", "longer", "of other bytes", "numbers"])
+def test_equal_rows_of_several_segments_are_ordered_by_id(second: str) -> None:
+    """The same rows again, in a segment whose ids come before or after those of the first."""
+    X = np.random.default_rng(0).random((300, D), np.float32)
+    Q = X[:60]
+    ids: Any = [f"{i:03} is its number" for i in range(len(X))]
+    more: Any = {
+        "shorter": [name[:-1] for name in ids],
+        "longer": [f"{name}!" for name in ids],
+        "of other bytes": [f"{name[:3]}\x01ä" for name in ids],
+        "numbers": np.arange(len(X)) * 2,
+    }[second]
+    if second == "numbers":
+        ids = np.arange(len(X)) * 2 + 1
+    index = Index.build(X, ids=ids, **SIGNS, **KINDS["grouped"])
+    index.add(Q, ids=more[: len(Q)])
+    assert len(index._state.segments) == 2
+    with mock.patch.object(Signs, "at_once", side_effect=AssertionError):
+        found = index.search(Q, 2)
+    twins = list(zip(ids, more, strict=True))[: len(Q)]
+    assert found.ids.tolist() == [sorted(names) for names in twins]
+    assert not found.distances.any()
+
+
+def test_a_string_that_is_damaged_is_refused() -> None:
+    index = some_index("strings", rows())
+    index._state.segments[0].ids[:] = b"\xff"
+    with pytest.raises(FileError, match="an id is not UTF-8"):
+        index.search(rows(1), K)
 
 
 @pytest.mark.parametrize("kind", ["flat", "grouped", "multi"])
@@ -237,6 +344,36 @@ def test_what_looks_alike_is_told_apart() -> None:
     assert set(twice.search(Q, 2, filter=["1", "2"]).ids.ravel().tolist()) == {"1", "2"}
     with pytest.raises(InputError, match="without the character NUL"):
         twice.search(Q, 2, filter=["1\0", "2"])
+
+
+def test_strings_are_told_apart() -> None:
+    index = some_index("strings", rows())
+    Q = rows(3, seed=3)
+    names = NAMES[20:60]
+    expected = by_function(index, np.isin(index.ids, names), Q)
+    forms: list[Any] = [names, tuple(names), names[::-1], [*names, names[0]], {*names}]
+    forms += [
+        frozenset(names),
+        np.array(names),
+        np.array(names, object),
+        dict.fromkeys(names).keys(),
+    ]
+    for form in forms * 2:
+        assert same(index.search(Q, K, filter=form), expected)
+    gone = str(expected.ids[0, 0])
+    names.remove(gone)
+    assert gone not in index.search(Q, K, filter=names).ids
+    assert gone in index.search(Q, K, filter={*names, gone}).ids
+    kept = index._state.segments[0].ids[:40]
+    wrong: Any
+    for wrong in (["row 0", 1], ["row 0", np.zeros(2)], ["row 0", None], ["row 0\0"], kept, [1, 2]):
+        for _ in range(2):
+            with pytest.raises(InputError):
+                index.search(Q, K, filter=wrong)
+    numbered = Index.build(rows(), **SIGNS, **KINDS["grouped"])
+    for _ in range(2):
+        with pytest.raises(InputError, match="ids of type string, the index int64"):
+            numbered.search(Q, K, filter=["1", "2"])
 
 
 def test_what_is_kept_belongs_to_one_state() -> None:

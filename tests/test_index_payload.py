@@ -65,6 +65,21 @@ def test_signs_bring_the_payload_on_every_path() -> None:
     assert index.search(X[5:6], 3).payload["number"].to_pylist()[0] != 5
 
 
+@pytest.mark.parametrize("n", [1, 2, 10, 64, 65, 300])
+def test_few_rows_and_many_of_several_files(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment has several batches, and repeats other strings, or none."""
+    monkeypatch.setattr(payload, "BATCH_ROWS", 50)
+    words = [f"{at % 7}" if at < 400 else f"{at % 3}" if at < 570 else f"{at}" for at in range(620)]
+    given = [{"word": None if at % 11 == 0 else word, "n": at} for at, word in enumerate(words)]
+    index = build("flat", rows(400), [*range(400)], payload=given[:400])
+    index.add(rows(170), ids=[*range(400, 570)], payload=given[400:570])
+    index.add(rows(50), ids=[*range(570, 620)], payload=given[570:])
+    assert len(index._state.segments) == 3
+    wanted = np.random.default_rng(n).integers(0, 620, n).tolist()
+    for ids in (wanted, sorted(wanted), wanted[:1] * n):
+        assert index.payload(ids).to_pylist() == [given[at] for at in ids]
+
+
 def frames() -> dict[str, Callable[[], Any]]:
     import_ = pytest.importorskip
     large = pa.schema(

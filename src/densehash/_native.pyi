@@ -204,9 +204,10 @@ class Signs:
         n_threads: int,
         simd: str,
         chosen: NDArray[np.uint8] | None = None,
+        entries: list[NDArray[np.uint32]] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
     def groups_of(self, allowed: list[NDArray[np.uint8]]) -> NDArray[np.uint8]: ...
-    def entries_of(self, allowed: NDArray[np.uint8]) -> NDArray[np.uint32]: ...
+    def entries_of(self, allowed: list[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]: ...
     def compare(
         self,
         queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
@@ -214,6 +215,9 @@ class Signs:
         rows: list[NDArray[np.uint32]],
         n_threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]]: ...
+    def set_ids(self, ids: list[NDArray[np.int64] | NDArray[np.uint8]]) -> None: ...
+    @property
+    def ids_rise(self) -> bool: ...
     def plain(
         self,
         queries: NDArray[Any],
@@ -221,22 +225,21 @@ class Signs:
         probes: int,
         spread: float,
         stop: float,
-        ids: NDArray[np.int64],
         n_threads: int,
         n_allowed: int,
-        allowed: NDArray[np.uint8] | None,
+        allowed: list[NDArray[np.uint8]] | None,
         chosen: NDArray[np.uint8] | None,
-        entries: NDArray[np.uint32] | None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
+        entries: list[NDArray[np.uint32]] | None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.int32]] | None: ...
     def among(
         self,
         queries: NDArray[Any],
         k: int,
         vectors: NDArray[Any],
         scales: NDArray[np.float32] | None,
-        ids: NDArray[np.int64],
+        ids: NDArray[np.int64] | NDArray[np.uint8],
         n_threads: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None: ...
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.int32]] | None: ...
 
 def instruction_sets() -> tuple[str, ...]: ...
 

@@ -163,16 +163,20 @@ def check_integer(value: int, name: str, minimum: int, maximum: int | None = Non
         ...
     densehash.errors.InputError: k must be at least 1, got 0
     """
-    expected = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
     # Python counts bool as an int, but here it is probably a mistake.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InputError(
-            f"{name} must be an integer {expected}, got {value!r} of type {type(value).__name__}"
+            f"{name} must be an integer {_between(minimum, maximum)}, got {value!r} of type "
+            f"{type(value).__name__}"
         )
     integer = int(value)
     if integer < minimum or (maximum is not None and integer > maximum):
-        raise InputError(f"{name} must be {expected}, got {integer}")
+        raise InputError(f"{name} must be {_between(minimum, maximum)}, got {integer}")
     return integer
+
+
+def _between(minimum: int, maximum: int | None) -> str:
+    return f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
 
 
 def check_positive(value: float, name: str) -> float:

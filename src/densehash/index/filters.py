@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,15 +44,23 @@ def allowed_rows(state: State, chosen: AnyFilter | None) -> Matches:
     if is_of_columns(chosen):
         where = check_of_columns(chosen, state.payload)
         return _kept(state, key_of(where), lambda: _of_payload(state, where))
-    listed: Any = list(chosen) if isinstance(chosen, Set) else chosen
+    if _are_strings(chosen):
+        names = frozenset(chosen)  # compared much faster than they are encoded
+        return _kept(state, names, lambda: _of_ids(state, _check_ids(state, [*chosen])))
+    return _of_listed(state, list(chosen) if isinstance(chosen, Set) else chosen)
+
+
+def _of_listed(state: State, listed: Any) -> Matches:
+    """The matches of a mask or of ids, in any form that becomes an array."""
     array = as_array(listed, "filter")
+    found = _known(state, array) if array.dtype.kind in "bi" else None
+    if found is not None:  # then it was checked, too
+        return found
     if array.dtype.kind == "b":
         return _of_array(state, _check_mask(state, array), _of_mask)
     if array.size == 0:
         return Matches(np.zeros(segment.n_rows, np.bool_) for segment in state.segments)
-    wanted = check_ids(array if array.dtype.kind in "iu" else listed, "filter")
-    if type_of(wanted) != state.id_type:
-        raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
+    wanted = _check_ids(state, array if array.dtype.kind in "iu" else listed)
     return _of_array(state, wanted, _of_ids)
 
 
@@ -83,14 +91,21 @@ def _of_array(
     state: State, array: NDArray[Any], make: Callable[[State, NDArray[Any]], list[Allowed]]
 ) -> Matches:
     """The matches of a mask or of ids; a copy of it is kept, because users may change the array."""
-    # Kept keys are bytearrays. On the left of a comparison, they compare themselves with an array
-    # as fast as memory is read.
-    found = state.matches.get((array.dtype.str, array))
+    found = _known(state, array)
     if found is None:
         copied = bytearray(array)
         found = Matches(make(state, np.frombuffer(copied, array.dtype)))
         state.matches.keep((array.dtype.str, copied), found)
     return found
+
+
+def _known(state: State, array: NDArray[Any]) -> Matches | None:
+    """The matches of an equal mask, or of equal ids, if they are kept."""
+    if array.ndim != 1 or not array.flags.c_contiguous:
+        return None
+    # Kept keys are bytearrays. On the left of a comparison, they compare themselves with an array
+    # as fast as memory is read.
+    return state.matches.get((array.dtype.str, array))
 
 
 def is_of_columns(chosen: object) -> bool:
@@ -132,6 +147,20 @@ def _of_payload(state: State, where: Any) -> list[Allowed]:
             mask = matching(segment.payload, where)  # kept for the next search: do not change it
             found.append(mask if segment.live is None else mask & segment.live)
     return found
+
+
+def _are_strings(chosen: object) -> TypeGuard[Collection[str]]:
+    if not isinstance(chosen, (list, tuple, Set)):
+        return False
+    return type(next(iter(chosen), None)) is str and {*map(type, chosen)} == {str}
+
+
+def _check_ids(state: State, listed: Any) -> NDArray[Any]:
+    """Ids of a filter as they are kept."""
+    wanted = check_ids(listed, "filter")
+    if type_of(wanted) != state.id_type:
+        raise InputError(f"filter has ids of type {type_of(wanted)}, the index {state.id_type}")
+    return wanted
 
 
 def _of_ids(state: State, wanted: NDArray[Any]) -> list[Allowed]:

@@ -196,7 +196,9 @@ class FoundRows:
         if not self._can_read:
             return [{} for _ in range(int(there.sum()))]
         pa = arrow()
-        table = self.payload.filter(pa.array(there))
+        table = self.payload
+        if not there.all():  # pyarrow takes its time
+            table = table.filter(pa.array(there))
         names = [
             f"payload.{name}" if name in ("id", "distance") else name for name in table.column_names
         ]

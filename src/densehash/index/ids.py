@@ -20,6 +20,7 @@ __all__ = [
     "find",
     "first_double",
     "keys_of",
+    "native_ids",
     "no_ids",
     "public_ids",
     "shown",
@@ -103,6 +104,20 @@ def public_ids(ids: Ids) -> NDArray[Any]:
     except UnicodeDecodeError as error:
         raise FileError(f"the index is damaged: an id is not UTF-8: {error}") from None
     return found
+
+
+def native_ids(ids: Ids) -> NDArray[np.int64] | NDArray[np.uint8]:
+    """Ids as native code reads them: int64 (n,), or the bytes of strings, uint8 (n, width).
+
+    Examples
+    --------
+    >>> native_ids(check_ids(["b", "aa"]))
+    array([[98,  0],
+           [97, 97]], dtype=uint8)
+    """
+    if ids.dtype.kind != "S":
+        return ids
+    return np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), ids.itemsize)
 
 
 def find(ids: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

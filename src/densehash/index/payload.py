@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 1 << 24
 """About the most bytes of a record batch, if rows are long."""
 
+_FEW = 64  # rows that are read one by one, which takes less time than finding them in a batch
 _MASKS = 4  # kept for the next search with the same filter
 
 
@@ -99,9 +100,9 @@ class PayloadRows:
         pa = arrow()
         schema = schema_of(self.columns)
         if missing is None or not missing.any():
-            return pa.Table.from_batches(
-                [_plain(pa, batch, schema) for batch in self._pieces()], schema
-            )
+            few = self._order if self._order is not None and 0 < len(self) <= _FEW else None
+            pieces = self._pieces() if few is None else [self._some(few)]
+            return pa.Table.from_batches([_plain(pa, batch, schema) for batch in pieces], schema)
         there = np.flatnonzero(~missing)
         places = np.zeros(len(missing), np.int64)
         places[there] = np.arange(len(there))
@@ -131,10 +132,15 @@ class PayloadRows:
                 yield self._joined([*self._run(start, stop)])
 
     def _some(self, numbers: NDArray[np.integer]) -> Any:
-        """Rows of any numbers, in one batch; each batch is read once, in rising order."""
+        """Rows of any numbers, in one batch; if there are many, each batch is read once."""
         pa = arrow()
         if bool((np.diff(numbers.astype(np.int64)) == 1).all()):  # true for most merges
             return self._joined([*self._run(int(numbers[0]), int(numbers[-1]) + 1)])
+        if len(numbers) <= _FEW:
+            which = np.searchsorted(self._limits, numbers, side="right") - 1
+            inside = numbers - self._limits[which]
+            places = zip(which.tolist(), inside.tolist(), strict=True)
+            return self._joined([self._batches[at].slice(row, 1) for at, row in places])
         order = np.argsort(numbers, kind="stable")
         rising = numbers[order]
         ends = np.searchsorted(rising, self._limits)
@@ -153,9 +159,10 @@ class PayloadRows:
             return parts[0]
         pa = arrow()
         schema = schema_of(self.columns)
-        plain = [_plain(pa, part, schema) for part in parts]
+        columns = zip(*(part.columns for part in parts), strict=True)
         arrays = [
-            pa.concat_arrays([part.column(at) for part in plain]) for at in range(len(schema))
+            pa.concat_arrays([*_without_words(pa, column, field.type)])
+            for column, field in zip(columns, schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -163,10 +170,37 @@ class PayloadRows:
 def _plain(pa: Any, batch: Any, schema: Any) -> Any:
     """A batch without dictionaries."""
     arrays = [
-        array.cast(field.type) if array.type != field.type else array
-        for array, field in zip(batch.columns, schema, strict=True)
+        _of_type(array, field.type) for array, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _of_type(array: Any, kind: Any) -> Any:
+    """An array of the type that users see; strings may come in a dictionary."""
+    if array.type == kind:
+        return array
+    if hasattr(array, "dictionary_decode"):
+        array = array.dictionary_decode()  # a tenth of the time of a cast
+    return array if array.type == kind else array.cast(kind)
+
+
+def _without_words(pa: Any, arrays: Sequence[Any], kind: Any) -> Iterator[Any]:
+    """Arrays of a type; those that follow each other and share a dictionary become one array."""
+    for words, group in groupby(arrays, _words_of):
+        same = [*group]
+        if words is not None and len(same) > 1:
+            places = pa.concat_arrays([array.indices for array in same])
+            same = [pa.DictionaryArray.from_arrays(places, same[0].dictionary)]
+        yield from (_of_type(array, kind) for array in same)
+
+
+def _words_of(array: Any) -> tuple[Any, ...] | None:
+    """What the dictionaries of two arrays have in common if they are the same bytes."""
+    if not hasattr(array, "dictionary"):
+        return None
+    words = array.dictionary
+    places = (None if part is None else part.address for part in words.buffers())
+    return (array.type, words.offset, len(words), *places)
 
 
 @contextmanager
@@ -262,8 +296,8 @@ class _File(Source):
     def _as_written(self, pa: Any, array: Any, field: Any) -> Any:
         words = self._words.get(field.name)
         if words is None:
-            return array.cast(field.type) if array.type != field.type else array
-        places = pa.compute.index_in(_decoded(pa, array), value_set=words)
+            return _of_type(array, field.type)
+        places = pa.compute.index_in(_of_type(array, pa.string()), value_set=words)
         return pa.DictionaryArray.from_arrays(places, words)
 
 
@@ -296,10 +330,6 @@ class _Sink:
         return parts
 
 
-def _decoded(pa: Any, array: Any) -> Any:
-    return array.cast(pa.string()) if array.type != pa.string() else array
-
-
 def _repeated(pa: Any, rows: PayloadRows) -> dict[str, Any]:
     """The different strings of each column that is smaller if each of them is kept once.
 
@@ -309,7 +339,8 @@ def _repeated(pa: Any, rows: PayloadRows) -> dict[str, Any]:
     counts, sizes = dict.fromkeys(words, 0), dict.fromkeys(words, 0)
     for batch in rows._pieces() if words else ():
         for name in [*words]:
-            array = _decoded(pa, batch.column(batch.schema.get_field_index(name))).drop_null()
+            array = batch.column(batch.schema.get_field_index(name))
+            array = _of_type(array, pa.string()).drop_null()
             counts[name] += len(array)
             sizes[name] += _n_letters(pa, array)
             words[name] = pa.concat_arrays([words[name], array.unique()]).unique()

@@ -7,13 +7,13 @@ groups that have such rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densehash import _native
+from densehash.index.ids import native_ids
 from densehash.index.native import damage
 from densehash.index.ordering import Found, order_of, with_wider
 from densehash.index.queries import EVERYTHING, Reach
@@ -65,11 +65,11 @@ class Frugal:
 
 
 class _Few(NamedTuple):
-    """Vectors, scales (if there are any) and ids of some rows, one after the other."""
+    """Vectors, scales (if there are any) and ids of some rows, in the order of ids."""
 
     vectors: NDArray[Any]
     scales: NDArray[np.float32] | None
-    ids: NDArray[np.int64]
+    ids: NDArray[Any]  # as native code reads them
 
 
 class Marks:
@@ -106,8 +106,9 @@ class Marks:
         self.rows: list[NDArray[np.uint32]] | None = None
         self.groups: NDArray[np.uint8] | None = None
         self.n_queries = 0
-        self._entries: NDArray[np.uint32] | None = None
+        self._entries: list[NDArray[np.uint32]] | None = None
         self._few: _Few | None = None
+        self._reaches: tuple[Reach, Reach] | None = None  # for all rows, and for these
         if self.masks is None:
             return
         self.n_allowed = sum(int(np.count_nonzero(one)) for one in self.masks)
@@ -118,29 +119,41 @@ class Marks:
             # As booleans: numpy is six times as slow with bytes.
             self.rows = [np.flatnonzero(one.view(np.bool_)).astype(np.uint32) for one in self.masks]
 
-    def entries_of(self, searcher: _native.Signs) -> NDArray[np.uint32] | None:
-        """Which entries of the only segment may be found, a bit for each; None before it pays."""
-        worth = self.groups is not None and self.n_queries > _MANY
-        if worth and self._entries is None and self.masks is not None:
+    def entries_of(self, searcher: _native.Signs) -> list[NDArray[np.uint32]] | None:
+        """For each segment, which entries may be found, a bit for each; None before it pays."""
+        # Without groups, all entries are looked at.
+        pays = self.n_queries > (_SOME if self.groups is None else _MANY)
+        if pays and self._entries is None and self.masks is not None and self.rows is None:
             with damage():
-                self._entries = searcher.entries_of(self.masks[0])
+                self._entries = searcher.entries_of(self.masks)
         return self._entries
 
-    def few_of(self, segment: Segment, *, scaled: bool) -> _Few | None:
-        """A copy of the rows of the only segment that are all compared; None before it pays.
+    def few_of(self, segments: Sequence[Segment], *, scaled: bool) -> _Few | None:
+        """A copy of the rows that are all compared, by id; None before it pays.
 
         Reading their vectors from all over an index takes longer than comparing them.
         """
         if self._few is None and self.rows is not None and self.n_queries > _SOME:
-            rows = self.rows[0]
-            scales = segment.columns["scales"].reshape(-1)[rows] if scaled else None
-            self._few = _Few(segment.kept[rows], scales, segment.ids[rows])
+            parts = list(zip(segments, self.rows, strict=True))
+            ids = np.concatenate([one.ids[rows] for one, rows in parts])
+            order = np.argsort(ids)
+            vectors = np.concatenate([one.kept[rows] for one, rows in parts])[order]
+            scales = None
+            if scaled:
+                scales = np.concatenate([one.columns["scales"][rows, 0] for one, rows in parts])
+                scales = scales[order]
+            self._few = _Few(vectors, scales, native_ids(ids[order]))
         return self._few
 
     def reach_from(self, reach: Reach) -> Reach:
         """How far to look for these rows, given how far to look for all rows."""
         if self.masks is None:
             return reach
+        if self._reaches is None or self._reaches[0] is not reach:
+            self._reaches = reach, self._wider(reach)
+        return self._reaches[1]
+
+    def _wider(self, reach: Reach) -> Reach:
         if self.groups is None:
             return reach._replace(stop=EVERYTHING.stop, probes=EVERYTHING.probes)
         # The fewer rows may be found, the farther apart they are.
@@ -186,7 +199,6 @@ class SignSearch:
         self._segments, self._searcher, self._marks = segments, searcher, marks
         self.reach = marks.reach_from(reach)
         self._n_threads = n_threads
-        self._is_by_id = _rise(segments)  # then rows of equal distance are ordered by id, too
 
     def __call__(
         self,
@@ -196,7 +208,7 @@ class SignSearch:
         efforts: NDArray[np.int32],
     ) -> Found:
         """The k nearest by (distance, id); adds the effort to ``efforts`` at these numbers."""
-        if self._is_by_id:
+        if self._searcher.ids_rise:  # then rows of equal distance are ordered by id, too
             distances, positions, of_each = self._search(queries, k)
             efforts[numbers] += of_each
             return Found(distances, *self._places(positions))
@@ -228,15 +240,18 @@ class SignSearch:
                 for number, some in enumerate(self._marks.rows)
             ]
             return self._searcher.compare(queries, k, rows, self._n_threads)
-        masks = self._marks.masks
+        masks, entries = self._marks.masks, self._marks.entries_of(self._searcher)
         if only is not None:
+            entries = None
             masks = [np.zeros(segment.n_rows, np.uint8) for segment in self._segments]
             known = self._marks.masks
             masks[only] = masks[only] + 1 if known is None else known[only]
         _, spread, stop, probes, _ = self.reach
         with damage():
             return self._searcher.search(
-                queries, k, probes, spread, stop, masks, self._n_threads, "", self._marks.groups
+                *(queries, k, probes, spread, stop, masks, self._n_threads, ""),
+                self._marks.groups,
+                entries,
             )
 
     def _one_by_one(
@@ -268,11 +283,6 @@ class SignSearch:
         numbers = np.searchsorted(firsts, np.maximum(positions, 0), side="right") - 1
         own = np.where(positions >= 0, positions - firsts[numbers], -1)
         return numbers.astype(np.int32), own
-
-
-def _rise(segments: Sequence[Segment]) -> bool:
-    """Whether all ids of each segment come before those of the next."""
-    return all(one.ids[-1] < two.ids[0] for one, two in pairwise(segments))
 
 
 def few_of(n_rows: int) -> float:

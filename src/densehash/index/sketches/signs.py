@@ -20,6 +20,7 @@ from densehash import _native
 from densehash.checks import check_integer
 from densehash.errors import FileError, InputError
 from densehash.index.grouping import Centers
+from densehash.index.ids import native_ids
 from densehash.index.kinds import Flat, Grouped, Kind
 from densehash.index.native import damaged
 from densehash.index.ordering import Found, with_wider
@@ -54,6 +55,7 @@ MOST_BITS = 1024
 
 _SAMPLE = 8_192  # residuals from which the decoder learns; more make no visible difference
 _WIDE = 128  # rows of more features get more bits
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 _COLUMNS = ("signs", "entry_limits", "entry_rows")
 
 
@@ -105,10 +107,6 @@ class Signs(Sketch):
         self.model, self.n_copies, self.scaled = model, n_copies, scaled
         # Searchers of the segments of the last search, with vectors and without.
         self._searchers: dict[bool, tuple[Sequence[Segment], _native.Signs]] = {}
-        # The searcher of :meth:`plainly`, with the ids of the rows.
-        self._plain: (
-            tuple[Sequence[Segment], tuple[_native.Signs, NDArray[np.int64]] | None] | None
-        ) = None
 
     @classmethod
     def n_bits_for(cls, n_features: int, n_bits: int | None) -> int:
@@ -346,46 +344,34 @@ class Signs(Sketch):
         reach: Reach | None,
         allowed: Matches,
         n_threads: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
-        """For one segment, and queries that native code can read as they are."""
-        if self._plain is None or self._plain[0] is not segments:
-            self._plain = segments, self._plain_of(segments)
-        there = self._plain[1]
-        if there is None or reach is None or queries.ndim != 2:
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.int32]] | None:
+        """For queries that native code can read as they are, or almost."""
+        if not segments or reach is None or queries.ndim != 2:
             return None
-        if queries.dtype == np.float64:
+        vectors = segments[0].vectors
+        own = np.float32 if vectors is None or self.scaled else vectors.dtype
+        if queries.dtype == np.float64 or (queries.dtype in _BYTES and queries.dtype != own):
             with np.errstate(over="ignore"):  # the longer way refuses numbers that do not fit
                 queries = queries.astype(np.float32, order="C")
         elif not queries.flags.c_contiguous:
             queries = np.ascontiguousarray(queries)
-        searcher, ids = there
-        marks = marks_of(segments, searcher, allowed, exact=True)
+        exact = vectors is not None
+        searcher = self._searcher(segments, exact=exact)
+        marks = marks_of(segments, searcher, allowed, exact=exact)
         marks.n_queries += len(queries)
-        few = marks.few_of(segments[0], scaled=self.scaled)
-        if few is None and marks.rows is not None:
-            return None
-        _, spread, stop, probes, _ = marks.reach_from(reach)
-        mask = None if marks.masks is None else marks.masks[0]
-        wanted = marks.n_allowed, mask, marks.groups, marks.entries_of(searcher)
         try:
-            if few is not None:
-                return searcher.among(queries, k, *few, n_threads)
-            return searcher.plain(queries, k, probes, spread, stop, ids, n_threads, *wanted)
-        except TypeError:  # native code does not know the type: the longer way converts or refuses
+            if marks.rows is not None:
+                few = marks.few_of(segments, scaled=self.scaled)
+                return None if few is None else searcher.among(queries, k, *few, n_threads)
+            _, spread, stop, probes, _ = marks.reach_from(reach)
+            wanted = marks.n_allowed, marks.masks, marks.groups, marks.entries_of(searcher)
+            return searcher.plain(queries, k, probes, spread, stop, n_threads, *wanted)
+        except (TypeError, UnicodeDecodeError):
+            # Native code does not know the type, or an id is damaged: the longer way converts the
+            # queries, or says what is wrong.
             return None
         except RuntimeError as error:
             raise damaged(error) from None
-
-    def _plain_of(
-        self, segments: Sequence[Segment]
-    ) -> tuple[_native.Signs, NDArray[np.int64]] | None:
-        """The searcher of :meth:`plainly`, and ids by position; None if it cannot be used."""
-        if len(segments) != 1:
-            return None
-        segment = segments[0]
-        if segment.vectors is None or segment.ids.dtype != np.int64:
-            return None
-        return self._searcher(segments, exact=True), segment.ids
 
     def at_once(
         self,
@@ -458,12 +444,13 @@ class Signs(Sketch):
             )
             first += one.n_rows
         searcher = self.model.searcher(parts)
+        searcher.set_ids([native_ids(one.ids) for one in segments])
         self._searchers[exact] = segments, searcher
         return searcher
 
     def __getstate__(self) -> dict[str, Any]:
         # Native objects belong to this process.
-        return {**self.__dict__, "_searchers": {}, "_plain": None}
+        return {**self.__dict__, "_searchers": {}}
 
     def equal(
         self,

@@ -250,7 +250,7 @@ class Sketch(ABC):
         reach: Reach | None,  # noqa: ARG002
         allowed: Matches,  # noqa: ARG002
         n_threads: int,  # noqa: ARG002
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]] | None:
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.int32]] | None:
         """The k neighbours of unchecked queries, with next to nothing around one native call.
 
         Parameters
@@ -264,8 +264,8 @@ class Sketch(ABC):
 
         Returns
         -------
-        ids and distances, (q, k), and efforts (q, 3); None if the search must go the longer way,
-        which finds the same or says what is wrong
+        ids as users see them and distances, (q, k), and efforts (q, 3); None if the search must go
+        the longer way, which finds the same or says what is wrong
         """
         return None
 
