@@ -21,7 +21,8 @@ users write, ((rows - query) ** 2).sum(1) and argpartition, or densehash.truth.n
 faster; the product for one query is shown beside it.
 
 GloVe vectors are searched by inner product: with length one; with uniform random lengths between
-0.2 and 5; and with heavy tails, so that few long rows are near to most queries.
+0.2 and 5; and with heavy tails, so that few long rows are near to most queries. They are kept as
+signs, and as codes, flat and in groups.
 
 The vectors are sift.npy (or those of another set, see bench/index_sets.py) and glove-large.npy in
 the folder that --data or DENSEHASH_DATA names, or in ../shared/data.
@@ -54,6 +55,11 @@ LEAST_SHARE, MOST_TIMES, MOST_SCANS = 0.1, 2.0, 1.5
 times an exact scan."""
 N_LISTED, N_VALUES = 100, 20
 N_PRODUCTS, LENGTHS = 60_000, (0.2, 5.0)
+PRODUCT_SKETCHES: dict[str, dict[str, Any]] = {
+    "signs": {},
+    "codes, flat": {"sketch": "codes", "kind": "flat"},
+    "codes, grouped": {"sketch": "codes", "kind": "grouped"},
+}
 
 Rows = npt.NDArray[Any]
 Record = dict[str, Any]
@@ -262,22 +268,27 @@ def products(asked: argparse.Namespace, clock: Callable[[], float]) -> Iterable[
         *((f"Pareto 1.2, draw {draw}", 1 + rng.pareto(1.2, len(X))) for draw in (1, 2, 3)),
     ):
         rows = (X * lengths[:, np.newaxis]).astype(np.float32)
-        index = Index.build(rows, metric="ip", random_state=0)
         truth = np.asarray(nearest(Q, rows, k=K, metric="ip"))
-        times = least_times(
-            {"ours": partial(index.search, Q, K, n_threads=asked.threads)},
-            asked.turns,
-            clock,
-        )
-        hits = index.search(Q, K, n_threads=asked.threads)
-        effort = hits.effort
-        yield {
-            "lengths": name,
-            "rows": len(rows),
-            "recall": recall_of(hits.ids, truth),
-            "batch_us": times["ours"] / len(Q) * 1e6,
-            "entries": None if effort is None else float(effort.entries.mean()),
+        indexes = {
+            sketch: Index.build(rows, metric="ip", random_state=0, **told)
+            for sketch, told in PRODUCT_SKETCHES.items()
         }
+        calls: Calls = {
+            sketch: partial(index.search, Q, K, n_threads=asked.threads)
+            for sketch, index in indexes.items()
+        }
+        times = least_times(calls, asked.turns, clock)
+        for sketch, index in indexes.items():
+            hits = index.search(Q, K, n_threads=asked.threads)
+            effort = hits.effort
+            yield {
+                "lengths": name,
+                "sketch": sketch,
+                "rows": len(rows),
+                "recall": recall_of(hits.ids, truth),
+                "batch_us": times[sketch] / len(Q) * 1e6,
+                "entries": None if effort is None else float(effort.entries.mean()),
+            }
 
 
 def verdict(record: Record, without: float) -> str:
@@ -328,13 +339,13 @@ def shown(records: list[Record], by_product: list[Record], *, markdown: bool) ->
     if not by_product:
         return
     print()
-    line(("lengths", "rows", "recall", "batch, us", "entries"))
+    line(("lengths", "sketch", "rows", "recall", "batch, us", "entries"))
     if markdown:
-        line(["---"] * 5)
+        line(["---"] * 6)
     for one in by_product:
         entries = "" if one["entries"] is None else f"{one['entries']:,.0f}"
         times = f"{one['recall']:.3f}", f"{one['batch_us']:.0f}", entries
-        line([one["lengths"], f"{one['rows']:,}", *times])
+        line([one["lengths"], one["sketch"], f"{one['rows']:,}", *times])
 
 
 def main() -> None:

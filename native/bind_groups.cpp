@@ -61,6 +61,22 @@ nb::tuple ranked(size_t n_queries, size_t k, size_t n_threads, Work&& work) {
   return nb::make_tuple(near.array, positions.array);
 }
 
+nb::tuple top_products_in_groups_of(const Bytes& queries, const Input<float, 1>& factors,
+                                    const Bytes& codes, const Input<float, 1>& lengths, float zero,
+                                    const Positions& limits, const Input<int32_t, 2>& probes,
+                                    const Ranks& ranks, const Allowed& allowed, size_t k,
+                                    bool ordered, size_t n_threads, const std::string& simd) {
+  const Kernels& kernels = kernels_named(simd);
+  const Codes q = view(queries);
+  const GroupedCodes groups{view(codes), limits.data(), limits.shape(0) - 1, data_or_null(ranks),
+                            data_or_null(allowed)};
+  const Products products{lengths.data(), factors.data(), zero};
+  return ranked(q.count, k, n_threads, [&](Control& control, const Ranking& ranking) {
+    top_products_in_groups(kernels, q, groups, products, probes.data(), probes.shape(1), k,
+                           ordered, control, ranking.distances, ranking.positions);
+  });
+}
+
 nb::tuple rerank_of(const Vectors& queries, const Vectors& vectors,
                     const Input<int64_t, 2>& positions, const Ranks& ranks, size_t k,
                     const std::string& metric, size_t n_threads, const std::string& simd) {
@@ -105,6 +121,9 @@ void bind_groups(nb::module_& module) {
   module.def("top_k_in_groups", top_k_in_groups_of, "queries"_a, "codes"_a, "limits"_a,
              "probes"_a, "ranks"_a.none(), "allowed"_a.none(), "k"_a, "ordered"_a, "n_threads"_a,
              "simd"_a);
+  module.def("top_products_in_groups", top_products_in_groups_of, "queries"_a, "factors"_a,
+             "codes"_a, "lengths"_a, "zero"_a, "limits"_a, "probes"_a, "ranks"_a.none(),
+             "allowed"_a.none(), "k"_a, "ordered"_a, "n_threads"_a, "simd"_a);
   module.def("rerank", rerank_of, "queries"_a, "vectors"_a, "positions"_a, "ranks"_a.none(),
              "k"_a, "metric"_a, "n_threads"_a, "simd"_a);
   module.def("rerank_codes", rerank_codes_of, "margins"_a, "codes"_a, "positions"_a,

@@ -1,6 +1,7 @@
 #include "groups.hpp"
 
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -99,9 +100,7 @@ class GroupSearch {
   void list_stretches(const int32_t* probes, size_t p) {
     stretches_.clear();
     for (size_t i = 0; i < p; ++i) {
-      const size_t group = static_cast<size_t>(read_once(probes + i));
-      if (group >= groups_.count) throw std::runtime_error("a query visits a group that does not exist");
-      const auto [begin, end] = groups_.range(group);
+      const auto [begin, end] = groups_.probed(probes + i);
       for (size_t at = begin; at < end; at += kCodes)
         stretches_.push_back({at, std::min(kCodes, end - at)});
     }
@@ -297,11 +296,122 @@ class GroupSearch {
   std::vector<Run> runs_;
 };
 
-}  // namespace
+// Finds the rows with the largest estimated products of one query after another. Rows that may be
+// among them are kept in a list, which is cut when it is full, and in the end.
+class ProductSearch {
+ public:
+  ProductSearch(const Kernels& kernels, const GroupedCodes& groups, const Products& products,
+                size_t k)
+      : kernels_(kernels), groups_(groups), products_(products), codes_(groups.codes),
+        k_(std::clamp<size_t>(k, 1, std::max<size_t>(codes_.count, 1))), found_(2 * k_ + kCodes),
+        bits_(kCodes + kTogether), near_(kCodes) {}
 
-void top_k_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
-                     const int32_t* probes, size_t p, size_t k, bool ordered, Control& control,
-                     int32_t* distances, int64_t* positions) {
+  void find(size_t query, const uint8_t* code, const int32_t* probes, size_t p, Control& control,
+            size_t worker) {
+    code_ = code;
+    factor_ = products_.factors[query];
+    size_ = 0;
+    last_ = UINT64_MAX;
+    bound_ = kInfinite;
+    for (size_t i = 0; i < p; ++i) {
+      const auto [begin, end] = groups_.probed(probes + i);
+      for (size_t at = begin; at < end; at += kCodes) {
+        control.poll(worker);
+        visit(at, std::min(kCodes, end - at));
+      }
+    }
+    if (size_ > k_) cut();
+  }
+
+  // What was found, in k places.
+  void write(bool ordered, size_t k, float* distances, int64_t* positions) {
+    if (ordered) std::sort(found_.begin(), found_.begin() + static_cast<ptrdiff_t>(size_));
+    for (size_t i = 0; i < size_; ++i) {
+      distances[i] = float_of(found_[i].key);
+      positions[i] = found_[i].position;
+    }
+    std::fill(distances + size_, distances + k, kInfinite);
+    std::fill(positions + size_, positions + k, int64_t{-1});
+  }
+
+ private:
+  // Codes that are compared at a time, and those of which most are too far away.
+  static constexpr size_t kCodes = 4096, kTogether = 16;
+
+  // A row by its distance and rank, which no other row has.
+  struct Near {
+    uint64_t key;
+    uint32_t position;
+
+    bool operator<(const Near& other) const { return key < other.key; }
+  };
+
+  void visit(size_t first, size_t count) {
+    const size_t rounded = std::min((count + 15) / 16 * 16, codes_.count - first);
+    kernels_.row16(code_, codes_.row(first), codes_.bytes, rounded, bits_.data());
+    // In variables of its own, which the compiler knows that the loop does not change.
+    const float zero = products_.zero, factor = factor_;
+    const float* const lengths = products_.lengths + first;
+    const uint16_t* const bits = bits_.data();
+    float* const near = near_.data();
+    for (size_t i = 0; i < count; ++i)
+      near[i] = lengths[i] * ((static_cast<float>(bits[i]) - zero) * factor);
+    if (size_ + count > found_.size()) cut();
+    const float bound = bound_;
+    for (size_t begin = 0; begin < count; begin += kTogether) {
+      const size_t end = std::min(begin + kTogether, count);
+      if (end - begin == kTogether) {  // most have none
+        int32_t is_near = 0;
+        for (size_t i = begin; i < begin + kTogether; ++i) is_near |= near[i] > bound ? 0 : -1;
+        if (is_near == 0) continue;
+      }
+      size_t which[kTogether], n = 0;
+      for (size_t i = begin; i < end; ++i) {  // without a branch, since it could not be foretold
+        which[n] = i;
+        n += !(near[i] > bound);  // what is no number comes last
+      }
+      for (size_t i = 0; i < n; ++i) take(near[which[i]], first + which[i]);
+    }
+  }
+
+  void take(float near, size_t position) {
+    const size_t rank = groups_.rank(position);
+    const uint64_t key = make_float_key(sortable(near), rank);
+    if (key > last_ || (groups_.allowed != nullptr && !groups_.allowed[rank])) return;
+    found_[size_++] = {key, static_cast<uint32_t>(position)};
+  }
+
+  // Keeps the first k.
+  void cut() {
+    if (size_ <= k_) return;
+    const auto last = found_.begin() + static_cast<ptrdiff_t>(k_ - 1);
+    std::nth_element(found_.begin(), last, found_.begin() + static_cast<ptrdiff_t>(size_));
+    last_ = last->key;
+    bound_ = float_of(last_);
+    size_ = k_;
+  }
+
+  static constexpr float kInfinite = std::numeric_limits<float>::infinity();
+
+  const Kernels& kernels_;
+  const GroupedCodes& groups_;
+  const Products& products_;
+  Codes codes_;
+  size_t k_;
+  const uint8_t* code_ = nullptr;
+  float factor_ = 0;
+  uint64_t last_ = UINT64_MAX;  // the k-th when the list was last cut
+  float bound_ = kInfinite;     // its distance
+  size_t size_ = 0;             // of the list
+  std::vector<Near> found_;
+  std::vector<uint16_t> bits_;  // that differ from the query, of some codes
+  std::vector<float> near_;     // their distances
+};
+
+// Calls answer(search, query) for all queries, with a search of each thread that make() returns.
+template <class Make, class Answer>
+void for_queries(Codes queries, const GroupedCodes& groups, const int32_t* probes, size_t p,
+                 Control& control, Make&& make, Answer&& answer) {
   for (size_t group = 0; group < groups.count; ++group) groups.range(group);
   // Ordered by their first group, so that queries often find the codes of the last query in the
   // cache.
@@ -313,18 +423,42 @@ void top_k_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& 
                        static_cast<double>(groups.codes.count * queries.bytes) /
                        static_cast<double>(std::max<size_t>(groups.count, 1));
   const size_t n_workers = control.worth_starting(bytes);
-  std::vector<std::unique_ptr<GroupSearch>> workers(n_workers);
+  std::vector<decltype(make())> workers(n_workers);
   const size_t n_tasks = (queries.count + kQueries - 1) / kQueries;
   control.run(n_workers, n_tasks, [&](size_t task, size_t worker) {
-    if (!workers[worker]) workers[worker] = std::make_unique<GroupSearch>(kernels, groups, k);
+    if (!workers[worker]) workers[worker] = make();
     const size_t end = std::min((task + 1) * kQueries, queries.count);
     for (size_t i = task * kQueries; i < end; ++i) {
       control.poll(worker);
-      const size_t q = RowKey::position(order[i]);
-      workers[worker]->find(queries.row(q), probes + q * p, p, control, worker);
-      workers[worker]->write(ordered, k, distances + q * k, positions + q * k);
+      answer(*workers[worker], RowKey::position(order[i]), worker);
     }
   });
+}
+
+}  // namespace
+
+void top_k_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
+                     const int32_t* probes, size_t p, size_t k, bool ordered, Control& control,
+                     int32_t* distances, int64_t* positions) {
+  for_queries(
+      queries, groups, probes, p, control,
+      [&] { return std::make_unique<GroupSearch>(kernels, groups, k); },
+      [&](GroupSearch& search, size_t q, size_t worker) {
+        search.find(queries.row(q), probes + q * p, p, control, worker);
+        search.write(ordered, k, distances + q * k, positions + q * k);
+      });
+}
+
+void top_products_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
+                            const Products& products, const int32_t* probes, size_t p, size_t k,
+                            bool ordered, Control& control, float* distances, int64_t* positions) {
+  for_queries(
+      queries, groups, probes, p, control,
+      [&] { return std::make_unique<ProductSearch>(kernels, groups, products, k); },
+      [&](ProductSearch& search, size_t q, size_t worker) {
+        search.find(q, queries.row(q), probes + q * p, p, control, worker);
+        search.write(ordered, k, distances + q * k, positions + q * k);
+      });
 }
 
 }  // namespace densehash

@@ -14,6 +14,12 @@ namespace densehash {
 // checked before they are used.
 struct GroupedCodes {
   Range range(size_t group) const { return range_of(limits, group, codes.count); }
+  // The range of a group that a query visits.
+  Range probed(const int32_t* probe) const {
+    const size_t group = static_cast<size_t>(read_once(probe));
+    if (group >= count) throw std::runtime_error("a query visits a group that does not exist");
+    return range(group);
+  }
   // The place of a code in the order of ties.
   size_t rank(size_t position) const { return rank_of(ranks, position, codes.count); }
 
@@ -22,6 +28,14 @@ struct GroupedCodes {
   size_t count;
   const uint32_t* ranks;   // of codes; nullptr: the position
   const uint8_t* allowed;  // by rank, whether a code may be found; nullptr: all may
+};
+
+// What turns Hamming distances into estimated products: that of a query and a row is
+// lengths[row] * (zero - bits that differ) * factors[query].
+struct Products {
+  const float* lengths;  // of all rows
+  const float* factors;  // of all queries
+  float zero;
 };
 
 // The p groups with the largest scores, largest first, ties by number; p is at most n_groups.
@@ -35,5 +49,11 @@ void nearest_groups(const float* scores, size_t n_queries, size_t n_groups, size
 void top_k_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
                      const int32_t* probes, size_t p, size_t k, bool ordered, Control& control,
                      int32_t* distances, int64_t* positions);
+
+// The k rows with the largest estimated products, as top_k_in_groups finds codes. distances are
+// minus the products, infinite where there are fewer.
+void top_products_in_groups(const Kernels& kernels, Codes queries, const GroupedCodes& groups,
+                            const Products& products, const int32_t* probes, size_t p, size_t k,
+                            bool ordered, Control& control, float* distances, int64_t* positions);
 
 }  // namespace densehash

@@ -24,6 +24,7 @@ from densehash.index import Hits, Index, Ranges
 from densehash.index.kinds import KINDS as REGISTRY
 from densehash.index.kinds import Grouped
 from densehash.index.lengths import unit
+from densehash.index.sketches import Products
 
 D = 6
 N_BITS = 16  # few, so that many distances are equal
@@ -94,9 +95,10 @@ def everywhere(kind: str) -> dict[str, Any]:
 
 def model_of(index: Index) -> Model:
     """A model of an index, without its rows."""
-    kind = index._state.kind
+    kind, sketch = index._state.kind, index._state.sketch
     return Model(
         index.hasher,
+        products=sketch if isinstance(sketch, Products) else None,
         metric=index.metric,
         vector_type=index._state.vector_type,
         centers=kind.centers if isinstance(kind, Grouped) else None,
@@ -180,7 +182,8 @@ def compare(
         match = asked["match"]
         told["filter"] = lambda ids: np.array([match(name) for name in ids.tolist()], np.bool_)
     if isinstance(index._state.kind, Grouped):
-        asked["probes"] = index._state.kind.n_probes(asked.get("probes"))
+        told_probes = asked.get("probes") or index._state.settings.probes
+        asked["probes"] = index._state.kind.n_probes(told_probes)
     hits = index.search(Q, k, **told)
     check_hits(hits, model.hits(Q, k, **asked), k, index._state.id_type, exact=exact)
     return hits

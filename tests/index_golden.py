@@ -16,7 +16,8 @@ from index_cases import names, rows
 
 from densehash.hashers import DSH, ITQ, LSH
 from densehash.index import Index
-from densehash.index.lengths import unit
+from densehash.index.encoding import for_hasher
+from densehash.index.index import index_state
 
 DATA = Path(__file__).parent / "data"
 
@@ -25,6 +26,7 @@ CODES = ("flat", "grouped", "multi")
 SIGNS = ("signs", "signs-twice", "signs-int8", "signs-bare", "signs-payload")
 BITS = ("bits", "bits-grouped")
 CREATED = ("vectors",)
+PRODUCTS = ("products",)
 
 # Half a unit away from all rows, so that no query is on a plane.
 QUERIES = rows(5, seed=5) + np.float32(0.5)
@@ -118,6 +120,11 @@ def build(kind: Any) -> Index:
         index = Index.create(X.shape[1], learn_at=60, metric="ip", n_bits=16, random_state=0)
         index.add(X[:30].astype(np.uint8), ids=ids[:30])
         index.add(X[30:].astype(np.uint8), ids=ids[30:])
+    elif kind in PRODUCTS:  # codes and lengths, in groups
+        ids = names(40, "int64")
+        index = Index.build(X[:30], ids=ids[:30], kind="grouped", n_groups=10, metric="ip",
+                            hasher=LSH(13, random_state=0), random_state=0)  # fmt: skip
+        index.add(3 * X[30:], ids=ids[30:])
     elif kind == "flat":  # strings, half precision, cosines
         ids = names(40, "string")
         index = Index.build(X[:30], ids=ids[:30], hasher=ITQ(16, random_state=0), kind=kind,
@@ -164,9 +171,8 @@ def make(kind: str) -> None:
     if folder(kind).exists():
         return
     index = build(kind)
-    if index.sketch in ("codes", "bits"):
-        asked = unit(QUERIES) if index.metric == "cosine" else QUERIES
-        margins = np.abs(index.hasher.project(asked))
+    if index.sketch in ("codes", "bits", "products"):
+        margins = np.abs(index.hasher.project(for_hasher(QUERIES, index_state(index))))
         assert margins.min() > 1e-3 * margins.mean()  # bits are the same on every machine
     DATA.mkdir(exist_ok=True)
     index.save(folder(kind))
@@ -176,5 +182,5 @@ def make(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    for one in (*CODES, *SIGNS, *BITS, *CREATED):
+    for one in (*CODES, *SIGNS, *BITS, *CREATED, *PRODUCTS):
         make(one)

@@ -14,6 +14,7 @@ from densehash import asymmetric
 from densehash.hashers import Hasher
 from densehash.index.grouping import Centers
 from densehash.index.lengths import unit
+from densehash.index.sketches import Products
 from densehash.rows import Rows
 
 Id = Any  # int or str
@@ -41,6 +42,7 @@ class Model:
     vector_type : the type of kept vectors, or None
     centers : centres of the groups, if the kind has groups
     waits : whether it has learnt nothing yet, so that every row is compared
+    products : the sketch, where rows are ranked by estimated products
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class Model:
         vector_type: str | None = "float32",
         centers: Centers | None = None,
         waits: bool = False,
+        products: Products | None = None,
     ) -> None:
+        self.products = products
         self.hasher, self.metric, self.vector_type = hasher, metric, vector_type
         self.centers, self.waits = centers, waits
         self.rows: dict[Id, tuple[Any, Any, int]] = {}  # vector, code, group
@@ -79,7 +83,7 @@ class Model:
         groups = [0] * len(X)
         if self.centers is not None:
             groups = self.centers.labels(Rows(hashed)).tolist()
-        rows = zip(kept, self.hasher.transform(hashed), groups, strict=True)
+        rows = zip(kept, self.hasher.transform(self.coded(X)), groups, strict=True)
         self.rows.update(zip(ids, rows, strict=True))
         self.__dict__.pop("table", None)
 
@@ -93,8 +97,12 @@ class Model:
         return sum(one is not None for one in gone)
 
     def hashed(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows or queries in the form in which they are hashed and grouped."""
+        """Rows or queries in the form in which they are grouped."""
         return unit(X) if self.metric == "cosine" else X
+
+    def coded(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Rows, or queries, as they are hashed."""
+        return self.hashed(X) if self.products is None else unit(X) * self.products.length
 
     # --- asked --------------------------------------------------------------------------------
 
@@ -117,11 +125,26 @@ class Model:
         """The distances of all queries (q,) to all rows (n,), in the order of the ids."""
         _, vectors, codes, _ = self.table
         if rerank is None:
-            return bits_between(self.hasher.transform(self.hashed(Q)), codes)
+            bits = bits_between(self.hasher.transform(self.coded(Q)), codes)
+            if self.products is None:
+                return bits
+            (zero, slope), n_bits = self.products.by_bits, self.hasher.n_bits_
+            factors = length_of(Q) * np.float32(slope / n_bits)
+            cosines = (bits.astype(np.float32) - np.float32(zero * n_bits)) * factors[:, np.newaxis]
+            return length_of(vectors) * cosines
         if len(codes) == 0:
             return np.zeros((len(Q), 0), np.float32)
         if rerank == "asymmetric":
-            return asymmetric.distances(self.hasher.project(self.hashed(Q)), codes)
+            margins = self.hasher.project(self.coded(Q))
+            sums = asymmetric.distances(margins, codes)
+            if self.products is None:
+                return sums
+            zero, slope = self.products.by_margins
+            shares = sums / np.abs(margins).sum(axis=1)[:, np.newaxis]
+            found: NDArray[Any] = (
+                (shares - zero) * slope * np.outer(length_of(Q), length_of(vectors))
+            )
+            return found.astype(np.float32)
         return true_distances(Q, vectors, metric)
 
     def hits(
@@ -240,8 +263,10 @@ class Model:
         for name in ranked:
             vector, code, _ = self.rows[name]
             if self.vector_type is None:
-                asked = self.hasher.transform(self.hashed(query[np.newaxis]))[0]
+                asked = self.hasher.transform(self.coded(query[np.newaxis]))[0]
                 same = np.array_equal(asked, code)
+                if self.products is not None:
+                    same &= bool(length_of(query[np.newaxis]) == length_of(vector[np.newaxis]))
             elif vector.dtype.kind == "f":  # in the type in which it would be kept
                 with np.errstate(over="ignore"):
                     same = np.array_equal(query.astype(vector.dtype), vector)
@@ -250,6 +275,11 @@ class Model:
             if same:
                 return name
         return None
+
+
+def length_of(X: NDArray[Any]) -> NDArray[np.float32]:
+    """Lengths of rows."""
+    return np.asarray(np.sqrt((X.astype(np.float64) ** 2).sum(axis=1)), np.float32)
 
 
 def bits_between(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -276,5 +306,6 @@ def true_distances(Q: NDArray[Any], X: NDArray[Any], metric: str) -> NDArray[np.
 
 def _answer(names: list[Id], of: dict[Id, Any], radius: float, rerank: str | None) -> Answer:
     inside = [name for name in names if of[name] <= radius]
-    dtype = np.int32 if rerank is None else np.float32
+    counted = rerank is None and not any(isinstance(far, np.float32) for far in of.values())
+    dtype = np.int32 if counted else np.float32
     return Answer(inside, np.array([of[name] for name in inside], dtype), of)

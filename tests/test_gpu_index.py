@@ -60,6 +60,7 @@ def recall(index: Index, k: int, metric: MetricName) -> float:
         {"kind": "flat"},
         {"sketch": "codes", "n_bits": 48, "kind": "grouped", "n_groups": 8},
         {"hasher": "dsh", "n_bits": 24},
+        {"hasher": "itq", "n_bits": 24, "metric": "ip", "kind": "grouped", "n_groups": 8},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

@@ -307,6 +307,7 @@ CHANGING = """
     candidates = rng.integers(0, n, (q, 300))
     vectors = rng.integers(0, 3, (n, 4)).astype(np.float32)
     scores = rng.standard_normal((q, 50), dtype=np.float32)
+    lengths = rng.random(n, dtype=np.float32)
     tables = codes, 32, starts, rows, allowed
     calls = {
         "top_k": lambda: hamming.top_k(queries, codes, 10),
@@ -332,6 +333,10 @@ CHANGING = """
         "groups, 256 bits": lambda: native.top_k_in_groups(
             wide[:q], wide, limits, probes, ranks, None, 500, ordered=True
         ),
+        "products": lambda: native.top_products_in_groups(
+            queries, scores[:, 0].copy(), codes, lengths, 20.0, limits, probes, ranks, allowed, 500,
+            ordered=True,
+        ),
         "rerank": lambda: native.rerank(queries, vectors, candidates, ranks, 50, metric="l2"),
         "rerank_codes": lambda: native.rerank_codes(margins, codes, candidates, ranks, 50),
     }
@@ -352,6 +357,7 @@ CHANGING = """
         "candidates": (candidates, [2**40, -9, -1, n]),
         "vectors": (vectors, [np.nan, 1, np.inf]),
         "scores": (scores, [np.nan, 1, -np.inf]),
+        "lengths": (lengths, [np.nan, 1, -np.inf]),
     }
     right = {name: array.copy() for name, (array, _) in wrong.items()}
     done = False

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from densehash import asymmetric
 from densehash.errors import FileError, InputError
-from densehash.index.native import nearest_groups, rerank, rerank_codes, top_k_in_groups
+from densehash.index.native import (
+    nearest_groups,
+    rerank,
+    rerank_codes,
+    top_k_in_groups,
+    top_products_in_groups,
+)
 
 Array = NDArray[Any]
 METRICS = ("l2", "cosine", "ip")
@@ -239,6 +245,72 @@ def test_many_queries_in_groups() -> None:
     check_top_k(queries, codes, limits, some_probes(rng, 200, 20, 6), ranks, None, 50)
 
 
+# --- products in groups -------------------------------------------------------------------
+
+
+def check_products(queries: Array, codes: Array, lengths: Array, *visits: Any, k: int) -> None:
+    """In order: to the byte. In any order: the same rows."""
+    limits, probes, ranks, allowed = visits
+    zero, factors = 8 * codes.shape[1] * 0.6, np.linspace(0, 2, len(queries)).astype(np.float32)
+    rows = []
+    for query, factor, groups in zip(queries, factors, probes, strict=True):
+        parts = [np.arange(limits[group], limits[group + 1]) for group in groups]
+        positions = np.concatenate([np.zeros(0, np.int64), *parts])
+        if allowed is not None:
+            positions = positions[allowed[positions if ranks is None else ranks[positions]]]
+        bits = reference.distances(query[np.newaxis], codes[positions])[0].astype(np.float32)
+        with np.errstate(all="ignore"):
+            far = lengths[positions] * ((bits - np.float32(zero)) * factor) + np.float32(0)
+        rows.append(best(far, positions, ranks, k))
+    expected = filled(rows, k, np.float32(np.inf))
+    args = queries, factors, codes, lengths, zero, *visits, k
+    check(top_products_in_groups, expected, *args, ordered=True)
+    _, positions = everywhere(top_products_in_groups, *args, ordered=False)
+    np.testing.assert_array_equal(np.sort(positions, axis=1), np.sort(expected[1], axis=1))
+
+
+@pytest.mark.parametrize("bits", [8, 64, 256, 1000])
+@pytest.mark.parametrize("shape", ["random", "pool", "equal"])
+def test_top_products_in_groups(shape: str, bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    n, g = 700, 11
+    queries, codes = make(shape, 5, n, bits, seed=bits)
+    limits, ranks = cut_into_groups(rng, n, g), permutation(rng, n)
+    allowed = rng.random(n) < 0.3
+    for lengths in (rng.random(n), rng.integers(0, 3, n)):  # the second: many ties
+        for p, k in ((1, 10), (4, 100), (g, n + 7)):
+            visits = limits, some_probes(rng, 5, g, p)
+            floats = lengths.astype(np.float32)
+            check_products(queries, codes, floats, *visits, ranks, None, k=k)
+            check_products(queries, codes, floats, *visits, None, allowed, k=k)
+            check_products(queries, codes, floats, *visits, ranks, allowed, k=k)
+
+
+def test_products_in_groups_larger_than_a_block() -> None:
+    rng = np.random.default_rng(0)
+    n = 14_000
+    queries, codes = make("pool", 3, n, 64, seed=1)
+    limits, probes = np.array([0, 100, 100, 9000, 9001, 14_000]), some_probes(rng, 3, 5, 4)
+    for lengths in (np.exp(rng.standard_normal(n)), np.ones(n), np.linspace(0, 1, n)):
+        for k in (1, 500, 5000):
+            visits = limits, probes, permutation(rng, n), None
+            check_products(queries, codes, lengths.astype(np.float32), *visits, k=k)
+
+
+def test_lengths_that_are_no_numbers_come_last() -> None:
+    queries, codes = make("random", 1, 9000, 64, seed=4)
+    lengths = np.ones(9000, np.float32)
+    lengths[::3], lengths[1::50] = np.nan, np.inf
+    told = 99.0, np.array([0, 9000]), np.zeros((1, 1), np.int32), None, None
+    args = queries, np.ones(1, np.float32), codes, lengths, *told
+    for k in (20, 7000, 9000):
+        distances, positions = top_products_in_groups(*args, k, ordered=True)
+        is_last = np.isnan(lengths[positions[0]])
+        assert is_last.sum() == max(k - np.count_nonzero(~np.isnan(lengths)), 0)
+        assert bool((np.diff(is_last.astype(int)) >= 0).all())
+        assert bool((distances[0, :20] == -np.inf).all())
+
+
 # --- vectors ------------------------------------------------------------------------------
 
 
@@ -443,11 +515,17 @@ def test_damaged_groups(damage: str, ordered: bool) -> None:
         "k": 10,
     }
     top_k_in_groups(queries, codes, **whole, ordered=ordered)
+    ones = np.ones(100, np.float32)
     for allowed in (None, np.ones(100, np.bool_)):
         for n_threads in (1, 2):
             wrong = whole | DAMAGED[damage] | {"allowed": allowed}
             with pytest.raises(FileError, match="the index is damaged: "):
                 top_k_in_groups(queries, codes, **wrong, ordered=ordered, n_threads=n_threads)
+            with pytest.raises(FileError, match="the index is damaged: "):
+                top_products_in_groups(
+                    queries, ones[:2], codes, ones, 9.0, **wrong, ordered=ordered,
+                    n_threads=n_threads,
+                )  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", [-2, 100, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63)])
@@ -482,6 +560,10 @@ def test_ranks_that_repeat_are_no_reason_to_crash() -> None:
     limits, probes = np.array([0, 100, 500]), np.array([[1, 0]] * 4, np.int32)
     found = top_k_in_groups(queries, codes, limits, probes, ranks, None, 90, ordered=True)
     assert (found[1] >= 0).all()
+    ones = np.ones(500, np.float32)
+    told = limits, probes, ranks, None, 90
+    _, at = top_products_in_groups(queries, ones[:4], codes, ones, 9.0, *told, ordered=True)
+    assert (at >= 0).all()
     positions = rng.permuted(np.tile(np.arange(500), (4, 1)), axis=1)
     assert (rerank(np.ones((4, 8)), codes, positions, ranks, 90, metric="l2")[1] >= 0).all()
 
@@ -521,6 +603,14 @@ def test_groups_refuse_what_they_cannot_take() -> None:
     ):
         with pytest.raises(InputError, match=message):
             search(**{name: value})
+    ones, told = np.ones(100, np.float32), (9.0, limits, probes, None, None, 3)
+    for factors, lengths, message in (
+        (ones[:1], ones, "factors must be float32 of 1 dimensions and length 2"),
+        (ones[:2], ones[:99], "lengths must be float32 of 1 dimensions and length 100"),
+        (ones[:2], ones.astype(np.float64), "lengths must be float32"),
+    ):
+        with pytest.raises(InputError, match=message):
+            top_products_in_groups(queries, factors, codes, lengths, *told, ordered=True)
     scores = np.zeros((3, 4), np.float32)
     for p in (0, 5):
         with pytest.raises(InputError, match="p must be from 1 to 4"):

@@ -80,9 +80,8 @@ ROOMS = {
 # The floors of the index, the lowest first: a file imports only files of floors below, and of its
 # own folder. Where rows lie (kinds) knows nothing of what is kept of them (sketches).
 INDEX_FLOORS = (
-    {"columns", "frames"},
-    {"gathering", "grouping", "ids", "lengths", "payload", "placing", "scaling", "stored"}
-    | {"visits", "where"},
+    {"columns", "frames", "lengths"},
+    {"gathering", "grouping", "ids", "payload", "placing", "scaling", "stored", "visits", "where"},
     {"given", "matching", "ordering", "queries", "segment"},
     {"native"},
     {"multi_tables"},

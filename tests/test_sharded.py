@@ -107,12 +107,14 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
         "rerank": draw(st.sampled_from(RERANKS)),
         "candidates": draw(st.none() | st.integers(1, 60)),
     }
-    if REGISTRY[kind].takes_probes:
+    metric = draw(st.sampled_from(METRICS))
+    # For products, tables are not probed.
+    if REGISTRY[kind].takes_probes and not (metric == "ip" and REGISTRY[kind].probes_by_margins):
         asked["probes"] = draw(st.none() | st.integers(1, 13))
     return {
         "kind": kind,
         "chunks": tuple(draw(st.lists(st.integers(0, 25), min_size=1, max_size=6))),
-        "metric": draw(st.sampled_from(METRICS)),
+        "metric": metric,
         "id_type": draw(st.sampled_from(["int64", "string"])),
         "k": draw(st.integers(1, 40)),
         "filter": draw(st.sampled_from(["none", "ids", "function", "nothing"])),

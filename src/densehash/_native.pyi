@@ -54,6 +54,21 @@ def top_k_in_groups(
     n_threads: int,
     simd: str,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+def top_products_in_groups(
+    queries: NDArray[np.uint8],
+    factors: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    lengths: NDArray[np.float32],
+    zero: float,
+    limits: NDArray[np.int64],
+    probes: NDArray[np.int32],
+    ranks: NDArray[np.uint32] | None,
+    allowed: NDArray[np.uint8] | None,
+    k: int,
+    ordered: bool,
+    n_threads: int,
+    simd: str,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
 def rerank(
     queries: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
     vectors: NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint8] | NDArray[np.int8],

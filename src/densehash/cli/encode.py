@@ -61,7 +61,7 @@ def _encode(
 
     Rows are read, hashed and written a block at a time, so memory stays small. The file appears
     only when it is complete; until then, a file that it replaces stays as it is. If --hasher names
-    an index with the metric cosine, rows are scaled to length one, as in the index.
+    an index with the metric cosine or ip, rows are scaled to one length, as in the index.
 
     In Parquet and Arrow files, --ids and --keep write ids and other columns beside the codes.
     """
@@ -70,10 +70,9 @@ def _encode(
     from densehash.cli.encoding import Codes, beside, check_out, open_hasher, write_codes
     from densehash.datasets import open_vectors
     from densehash.disk import check_room
-    from densehash.index.encoding import as_hashed
 
     check_out(out, vectors, alone=ids is None and keep is None)
-    learnt, metric = open_hasher(hasher)
+    learnt, scaled = open_hasher(hasher)
     X = open_vectors(vectors, key=key, ids=column_of_ids(ids, vectors))
     if X.shape[1] != learnt.n_features_in_:
         raise InputError(
@@ -87,7 +86,7 @@ def _encode(
     check_room(out.absolute().parent, needed)
     with (
         bar(f"encoding {vectors.name}", n_rows, shown=True) as advance,
-        closing(Codes(learnt, as_hashed(X, metric), advance)) as codes,
+        closing(Codes(learnt, scaled(X), advance)) as codes,
     ):
         write_codes(out, codes, columns)
     seconds = time.perf_counter() - begun

@@ -18,6 +18,8 @@ from densehash.disk import is_there, writing
 from densehash.errors import InputError
 from densehash.hashers import Hasher, load_hasher
 from densehash.index import Index
+from densehash.index.encoding import for_hasher
+from densehash.index.index import index_state
 from densehash.source import Source
 from densehash.store import Store
 from densehash.store.manifest import HASHER, INDEX
@@ -147,12 +149,12 @@ def write_codes(out: Path, codes: Source, columns: Iterator[dict[str, Any]] | No
         form.write_codes(out, codes, columns, _CODES)
 
 
-def open_hasher(path: Path) -> tuple[Hasher, str]:
-    """A hasher and the metric of its index; with "cosine", rows are scaled before hashing."""
+def open_hasher(path: Path) -> tuple[Hasher, Callable[[Any], Any]]:
+    """A hasher, and a function that scales rows as its index does before they are hashed."""
     if Store.open(path, form=(HASHER, INDEX)).form == INDEX:
-        index = Index.open(path)
-        return index.hasher, index.metric
+        state = index_state(Index.open(path))
+        return state.hasher, lambda X: for_hasher(X, state)
     learnt = load_hasher(path)
     # Rows of a file have no names of features; scikit-learn would warn about that.
     learnt.__dict__.pop("feature_names_in_", None)
-    return learnt, "l2"
+    return learnt, lambda X: X

@@ -95,8 +95,8 @@ def check_search(
         reach=reach_of(state, recall, probes),
         radius=limit,
     )
-    one_by_one = state.sketch.counts and limit is None and own is False
-    if state.sketch.counts and not one_by_one and n_workers() > 1:
+    one_by_one = not state.sketch.estimates and limit is None and own is False
+    if not state.sketch.estimates and not one_by_one and n_workers() > 1:
         raise InputError(
             "with codes, radius and exclude_self do not work on the workers of a cluster: search "
             "without a Client, or build the index with sketch='signs'"

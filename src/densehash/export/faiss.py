@@ -16,6 +16,7 @@ from densehash.export.numbers import ids_path, keys_of, write_ids
 from densehash.export.rows import AnyIndex, Export, Snapshot, check_free
 from densehash.hashers.base import Hasher, LinearHasher
 from densehash.index.kinds import Grouped
+from densehash.index.sketches import Products
 from densehash.index.sketches.bits import HAMMING
 
 __all__ = ["faiss_transform", "to_faiss"]
@@ -77,6 +78,8 @@ def to_faiss(index: AnyIndex, path: str | os.PathLike[str], *, force: bool = Fal
     with replacing(out) as file:
         faiss.write_index_binary(made, str(file))
     scaled = ", scaled to length one" if rows.metric == "cosine" else ""
+    if isinstance(rows.sketch, Products):
+        scaled = f", scaled to length {rows.sketch.length}"
     by = _BY_TRANSFORM.format(path=str(planes[0]), scaled=scaled) if planes else _BY_DENSEHASH
     query = _QUERY.format(path=str(out), codes=by)
     query += "".join(_STRINGS.format(path=str(place)) for place in strings)
@@ -93,7 +96,10 @@ def _index_of(faiss: Any, rows: Snapshot) -> Any:
     centers = rows.kind.centers
     groups = faiss.IndexBinaryFlat(n_bits)
     points = centers.centers + centers.shift
-    groups.add(pack(points >= 0.5) if rows.metric == HAMMING else rows.hasher.transform(points))
+    if rows.metric == HAMMING:
+        groups.add(pack(points >= 0.5))
+    else:
+        groups.add(rows.sketch.encode(points[:, : rows.n_features], None)["codes"])
     made = faiss.IndexBinaryIVF(groups, n_bits, len(centers))
     made.is_trained, made.nprobe = True, rows.kind.n_probes(rows.probes)
     for part in rows.parts():

@@ -16,7 +16,7 @@ from densehash.disk import is_there, writing
 from densehash.errors import FileError, InputError
 from densehash.index import Index
 from densehash.index.columns import arrow, schema_of
-from densehash.index.encoding import as_hashed
+from densehash.index.encoding import for_hasher
 from densehash.index.ids import no_ids, public_ids
 from densehash.index.index import index_state
 from densehash.index.payload import PayloadRows
@@ -99,7 +99,7 @@ class Snapshot:
                 "this index keeps no vectors: export codes alone, or build it with "
                 "keep_vectors=True"
             )
-        self.hasher, self.metric = state.sketch.hasher, state.metric
+        self.sketch, self.hasher, self.metric = state.sketch, state.sketch.hasher, state.metric
         self.n_bits, self.n_features = state.sketch.n_bits, state.sketch.n_features
         self.width = bytes_for(self.n_bits)
         self.kind, self.probes = state.kind, state.settings.probes
@@ -231,7 +231,8 @@ def _binary(pa: Any, codes: NDArray[np.uint8]) -> Any:
 def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
     """Codes of queries, to compare with exported codes.
 
-    They are made as the index makes its codes: with cosine, queries are first scaled to length one.
+    They are made as the index makes its codes: with cosine, queries are first scaled to length one,
+    with ip to the length to which the index scales its rows.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def codes_of(index: AnyIndex, Q: VectorsLike) -> NDArray[np.uint8]:
     >>> codes_of(index, X[:3]).shape
     (3, 2)
     """
-    return index.hasher.transform(as_hashed(check_vectors(Q, "Q"), index.metric))
+    return index.hasher.transform(for_hasher(check_vectors(Q, "Q"), _state_of(index)))
 
 
 def bit_strings(codes: NDArray[np.uint8], n_bits: int) -> list[str]:

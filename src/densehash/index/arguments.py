@@ -120,6 +120,12 @@ def check_probes(probes: int | None, state: State) -> int | None:
     if not state.kind.takes_probes:
         those = " and ".join(kind.name for kind in KINDS.values() if kind.takes_probes)
         raise InputError(f"probes are for the {those} kinds, this one is {state.kind.name}")
+    if state.kind.probes_by_margins and not state.sketch.counts:
+        raise InputError(
+            f"probes is {probes}, but with metric={state.metric!r} the {state.kind.name} kind "
+            "compares all rows, because near codes are not large products: leave probes out, or "
+            "build the index with kind='grouped'"
+        )
     return check_integer(probes, "probes", 1)
 
 
@@ -130,7 +136,7 @@ def n_candidates(candidates: int | None, k: int, rerank: str | None, state: Stat
     """
     if candidates is not None:
         check_integer(candidates, "candidates", 1)
-    if rerank is None and state.sketch.counts:
+    if rerank is None and not state.sketch.estimates:
         return min(k, state.n_live) if state.n_live else k
     if state.sketch.estimates and candidates is None:
         return 0

@@ -21,11 +21,13 @@ from densehash.index.encoding import as_hashed
 from densehash.index.grouping import Centers, n_small_groups_for
 from densehash.index.ids import IdType
 from densehash.index.kinds import KINDS, Flat, Grouped, Kind
+from densehash.index.lengths import rows_of_length
 from densehash.index.segment import VECTOR_TYPES
-from densehash.index.sketches import SKETCHES, Bits, Codes, Signs, Sketch
+from densehash.index.sketches import SKETCHES, Bits, Codes, Products, Signs, Sketch
 from densehash.index.sketches.bits import HAMMING, Unpacked, packed, plain_codes
+from densehash.index.sketches.products import Sample
 from densehash.index.sketches.signs import can_have
-from densehash.index.state import State
+from densehash.index.state import Settings, State
 from densehash.parallel import n_threads
 from densehash.rows import Rows, rows_of
 from densehash.rows.devices import current_device
@@ -169,6 +171,7 @@ def learnt(
     options = {"n_groups": n_groups, "n_tables": n_tables}
     chosen = sketch_for(sketch, hasher, kind, n_bits)
     made: Sketch
+    settings = Settings()
     if not issubclass(chosen, Codes):
         _check_no_hasher(hasher, chosen)
         where, made, reason = _learnt_without_hasher(
@@ -186,12 +189,29 @@ def learnt(
         )
     else:
         _check_groups_a_row(groups_a_row, chosen)
-        fit = fitted(hasher, hashed, n_bits=n_bits, random_state=random_state, verbose=int(verbose))
-        where, reason = kind_for(
-            kind, rows_to_learn(), fit.n_bits_, options=options, random_state=random_state
+        for_products = metric == "ip"
+        sample = Sample.of(rows_to_learn(), random_state) if for_products else None
+        fit = fitted(
+            hasher,
+            hashed if sample is None else rows_of_length(hashed, sample.length),
+            n_bits=n_bits,
+            random_state=random_state,
+            verbose=int(verbose),
         )
-        made = chosen(fit)
-    return State(made, where, metric, id_type, vector_type, reason=reason, payload=payload)
+        where, reason = kind_for(
+            kind,
+            rows_to_learn(),
+            fit.n_bits_,
+            options=options,
+            random_state=random_state,
+            for_products=for_products,
+        )
+        made = chosen(fit) if sample is None else Products.of(fit, sample)
+        if sample is not None and isinstance(where, Grouped) and len(sample.rows):
+            settings = Settings(probes=where.n_probes_for_products(sample.rows))
+    return State(
+        made, where, metric, id_type, vector_type, reason=reason, settings=settings, payload=payload
+    )
 
 
 def sketch_for(sketch: str, hasher: str | Hasher, kind: str, n_bits: int | None) -> type[Sketch]:

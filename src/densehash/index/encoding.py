@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from densehash.columns import is_tensor
 from densehash.errors import InputError
 from densehash.index.gathering import Gathered
-from densehash.index.lengths import UnitRows, unit
+from densehash.index.lengths import UnitRows, rows_of_length, unit
 from densehash.index.payload import PayloadRows
 from densehash.index.scaling import scaled as in_whole_numbers
 from densehash.index.segment import Rowset
-from densehash.index.sketches import Bits
+from densehash.index.sketches import Bits, Products
 from densehash.index.sketches.bits import Unpacked
 from densehash.index.state import State
 from densehash.mapped import unmapped
@@ -25,7 +25,7 @@ from densehash.rows.devices import StreamedRows, current_device
 from densehash.rows.numerics import to_host
 from densehash.source import Source
 
-__all__ = ["as_hashed", "as_kept", "rowset_of"]
+__all__ = ["as_hashed", "as_kept", "for_hasher", "rowset_of"]
 
 _READ_ROWS = 8192  # at a time
 
@@ -43,6 +43,22 @@ def as_hashed(X: NDArray[Any] | Source, metric: str) -> NDArray[Any] | Source:
     if metric != "cosine":
         return X
     return unit(X) if is_tensor(X) else UnitRows(X)
+
+
+def for_hasher(X: NDArray[Any] | Source, state: State) -> NDArray[Any] | Source:
+    """Rows as the hasher of an index takes them: with codes, its metric may scale them.
+
+    Examples
+    --------
+    >>> from densehash.index.building import learnt
+    >>> told = {"hasher": "lsh", "n_bits": 8, "id_type": "int64", "vector_type": None}
+    >>> for_hasher(np.eye(2), learnt(3 * np.eye(2), np.dtype(float), metric="ip", **told))[0:1]
+    array([[3., 0.]])
+    """
+    if isinstance(state.sketch, Products):
+        found: Source = rows_of_length(X, state.sketch.length)
+        return found
+    return as_hashed(X, state.metric)
 
 
 def rowset_of(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from densehash import _native
 from densehash.columns import is_tensor
+from densehash.index.lengths import of_length
 from densehash.kmeans import lloyd, nearest_center, random_centers
 from densehash.parallel import n_threads
 from densehash.rows import Floats, Rows, rows_of
@@ -27,6 +28,9 @@ _SAMPLE = 50  # rows to learn from, for each group
 _PASSES = 2  # of k-means in each level
 _ROUNDS = 3  # of k-means with all groups together
 _FEWEST_IN_LEVELS = 256  # fewer groups are made in one level
+# For products, groups are ordered between the order of products with their centres (0), which comes
+# too late to groups of rows that differ much, and of distances to them (1), which comes too early.
+_BETWEEN = np.float32(0.5)
 _SCORES = 2**28  # pairs of a row and a group that a device compares at a time
 
 
@@ -154,10 +158,15 @@ class Centers:
             scores = _product(self._relative(floats), self.centers)
             scores -= self._half_squares
             return scores
+        if metric == "ip" and self.longest is not None:
+            whole = (self.centers + self.shift).astype(np.float32)
+            scores = _product(of_length(queries.astype(np.float32), self.longest), whole[:, :-1])
+            scores -= _BETWEEN * 0.5 * np.einsum("ij,ij->i", whole, whole)
+            return scores
         asked = queries.astype(np.float32)
         if metric == "ip":  # the shift adds the same to all scores of a query
             return _product(asked, self.centers)
-        whole = (self.centers + self.shift).astype(np.float32)
+        whole = (self.centers + self.shift).astype(np.float32)[:, : asked.shape[1]]
         lengths = np.sqrt(np.einsum("ij,ij->i", whole, whole))
         return _product(asked, whole / np.maximum(lengths, np.finfo(np.float32).tiny)[:, None])
 

@@ -148,8 +148,9 @@ class Index:
             strings, with nulls. Needs the extra ``payload``.
         sketch : what the index keeps of a row. With "signs" and a decoder, a search estimates
             distances and compares only few vectors. "codes" of a hasher are compared by Hamming
-            distance. Signs work with the kinds "flat" and "grouped". "auto" (default) is "signs",
-            unless you give a hasher, the kind "multi", or an ``n_bits`` that only codes can have.
+            distance; if the metric is "ip", by products that are estimated from it. Signs work with
+            the kinds "flat" and "grouped". "auto" (default) is "signs", unless you give a hasher,
+            the kind "multi", or an ``n_bits`` that only codes can have.
         hasher : with codes, the name of a method ("dsh", "itq", ...), a fitted Hasher, or one that
             is not fitted: a copy of it then learns from X. "auto" (default) is ITQ; if there are
             more bits than features, ITQ with a random rotation.
@@ -159,7 +160,8 @@ class Index:
         kind : where rows lie: "flat", "grouped", "multi", or "auto" (default), which chooses by the
             number of rows; ``index.reason`` says which kind it chose, and why
         metric : by which distance searches rank rows: "l2" (default), "cosine" or "ip" (the inner
-            product). With "cosine", rows are scaled to length one before they are hashed.
+            product). With "cosine", rows are scaled to length one before they are hashed. With
+            "ip", rows may have any length: with codes, the index also keeps the length of each row.
         keep_vectors : True (default) keeps vectors for exact re-ranking, in their own type if that
             is float32, float16, uint8 or int8, and otherwise in float32. The name of one of these
             types keeps them in that type. "int8" keeps whole numbers from -128 to 127; with signs
@@ -489,7 +491,10 @@ class Index:
 
     @property
     def sketch(self) -> str:
-        """What is kept of a row: "signs", "codes", ready-made "bits", or, at first, "vectors"."""
+        """What is kept of a row: "signs", "codes", ready-made "bits", or, at first, "vectors".
+
+        It is "products", a code and a length, if you choose codes and the metric "ip".
+        """
         return self._state.sketch.name
 
     @property
@@ -778,9 +783,9 @@ class Index:
             least 10 k. With signs, how many of the rows with the smallest estimates are compared;
             default: all that may be among the nearest.
         rerank : how candidates are re-ranked. "exact": by the kept vectors. "asymmetric": by codes
-            and the margins of the query. None: not at all; distances are Hamming distances, or with
-            signs estimates. "auto" (default): "exact" if vectors are kept, otherwise the best way
-            there is.
+            and the margins of the query. None: not at all; distances are Hamming distances, or
+            estimates with signs, and with codes if the metric of the index is "ip". "auto"
+            (default): "exact" if vectors are kept, otherwise the best way there is.
         metric : "l2", "cosine" or "ip"; default: the metric of the index. With another metric, a
             search compares every row by its kept vector and finds all neighbours. With codes, you
             may give ``candidates`` or ``probes``, too: candidates are then the nearest rows by the
@@ -801,7 +806,7 @@ class Index:
             every row is compared. Default: the recall that :meth:`tune` was asked for, or .97
         probes : with groups, how many groups a query visits; with signs, default: as many as the
             recall needs. With the kind "multi", how many buckets of each table a query looks up, by
-            its margins; default: it searches exactly.
+            its margins; default: it searches exactly. With "multi" and "ip" it compares all rows.
         n_threads : how many threads, default: one for each CPU
         column : the name of the column of vectors, if Q is a data frame with other columns
 
@@ -904,8 +909,9 @@ class Index:
         Parameters
         ----------
         radius : the largest distance of a pair. It is a Hamming distance, and all such pairs are
-            found. With ``rerank="exact"`` it is a distance of vectors, and pairs are looked for
-            among the candidates of each row.
+            found; if the metric is "ip", codes show directions, so lengths may differ. With
+            ``rerank="exact"`` it is a distance of vectors, and pairs are looked for among the
+            candidates of each row.
         rerank : None (default) or "exact"; an index of signs needs "exact"
         candidates, n_threads : as in :meth:`search`
         verbose : 1 shows a progress bar for long work, default 0

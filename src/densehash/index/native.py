@@ -32,7 +32,15 @@ from densehash.hamming import instruction_set
 from densehash.index.segment import MOST_ROWS, VECTOR_TYPES
 from densehash.truth import METRICS
 
-__all__ = ["damage", "damaged", "nearest_groups", "rerank", "rerank_codes", "top_k_in_groups"]
+__all__ = [
+    "damage",
+    "damaged",
+    "nearest_groups",
+    "rerank",
+    "rerank_codes",
+    "top_k_in_groups",
+    "top_products_in_groups",
+]
 
 _MOST_K = 2**48
 _VECTOR_TYPES = tuple(map(np.dtype, VECTOR_TYPES))
@@ -117,21 +125,78 @@ def top_k_in_groups(
     >>> positions
     array([[3, 2]])
     """
-    asked, packed = check_codes(queries, "queries"), _check_rows(check_codes(codes), "codes")
-    check_same_width(asked, packed)
-    starts = _check(limits, "limits", np.int64, 1)
-    if not starts.size:
-        raise InputError("limits must have shape (g + 1,), got (0,)")
-    visited = _check(probes, "probes", np.int32, 2, length=len(asked))
-    by_rank = None if allowed is None else _check(allowed, "allowed", np.bool_, 1, len(packed))
+    asked, packed = _check_codes(queries, codes)
     with damage():
         return _native.top_k_in_groups(
             asked,
             packed,
-            starts,
-            visited,
-            _check_ranks(ranks, len(packed)),
-            None if by_rank is None else by_rank.view(np.uint8),
+            *_check_visits(limits, probes, ranks, allowed, len(asked), len(packed)),
+            check_integer(k, "k", 1, _MOST_K),
+            bool(ordered),
+            check_threads(n_threads),
+            instruction_set(),
+        )
+
+
+def top_products_in_groups(
+    queries: ArrayLike,
+    factors: ArrayLike,
+    codes: ArrayLike,
+    lengths: ArrayLike,
+    zero: float,
+    limits: ArrayLike,
+    probes: ArrayLike,
+    ranks: ArrayLike | None,
+    allowed: ArrayLike | None,
+    k: int,
+    *,
+    ordered: bool,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Find the k largest estimated inner products in the groups that each query visits.
+
+    The product of a query and a row is estimated as ``length * (zero - h) * factor``, where h is
+    the Hamming distance of their codes.
+
+    Parameters
+    ----------
+    factors : float32 (q,), of the queries
+    lengths : float32 (n,), of the rows
+    zero : the Hamming distance at which a product is zero
+    queries, codes, limits, probes, ranks, allowed, k, ordered, n_threads : as in
+        :func:`top_k_in_groups`
+
+    Returns
+    -------
+    distances : float32 (q, k), minus the estimated products; NaN counts as the farthest
+    positions : int64 (q, k), the k least by (distance, rank).
+        Infinity and -1 at the end if there are fewer than k.
+
+    Raises
+    ------
+    FileError
+        If limits, probes or ranks are impossible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = np.array([[0b0000], [0b0001], [0b0111]], dtype=np.uint8)
+    >>> factors, lengths = np.ones(1, np.float32), np.array([1, 2, 9], np.float32)
+    >>> everything = np.array([0, 3]), np.zeros((1, 1), np.int32), None, None
+    >>> top_products_in_groups(
+    ...     codes[:1], factors, codes, lengths, 4.0, *everything, k=3, ordered=True
+    ... )
+    (array([[-9., -6., -4.]], dtype=float32), array([[2, 1, 0]]))
+    """
+    asked, packed = _check_codes(queries, codes)
+    with damage():
+        return _native.top_products_in_groups(
+            asked,
+            _check(factors, "factors", np.float32, 1, length=len(asked)),
+            packed,
+            _check(lengths, "lengths", np.float32, 1, length=len(packed)),
+            float(zero),
+            *_check_visits(limits, probes, ranks, allowed, len(asked), len(packed)),
             check_integer(k, "k", 1, _MOST_K),
             bool(ordered),
             check_threads(n_threads),
@@ -319,6 +384,34 @@ def _check(
             f"got {array.dtype} of shape {array.shape}"
         )
     return _in_order(array, dtype)
+
+
+def _check_codes(
+    queries: ArrayLike, codes: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    asked, packed = check_codes(queries, "queries"), _check_rows(check_codes(codes), "codes")
+    check_same_width(asked, packed)
+    return asked, packed
+
+
+def _check_visits(
+    limits: ArrayLike,
+    probes: ArrayLike,
+    ranks: ArrayLike | None,
+    allowed: ArrayLike | None,
+    n_queries: int,
+    n_rows: int,
+) -> tuple[
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32] | None, NDArray[np.uint8] | None
+]:
+    """Limits, probes, ranks and allowed rows, as native code takes them."""
+    starts = _check(limits, "limits", np.int64, 1)
+    if not starts.size:
+        raise InputError("limits must have shape (g + 1,), got (0,)")
+    visited = _check(probes, "probes", np.int32, 2, length=n_queries)
+    by_rank = None if allowed is None else _check(allowed, "allowed", np.bool_, 1, n_rows)
+    by_byte = None if by_rank is None else by_rank.view(np.uint8)
+    return starts, visited, _check_ranks(ranks, n_rows), by_byte
 
 
 def _check_ranks(ranks: ArrayLike | None, n_rows: int) -> NDArray[np.uint32] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from densehash.index.ids import find, no_ids, public_ids
 from densehash.index.ordering import order_of
 from densehash.index.queries import Question, Reach, Request
 from densehash.index.search import neighbours, neighbours_within
+from densehash.index.sketches import Codes, Products
 from densehash.index.state import State
 from densehash.progress import bar
 
@@ -107,6 +109,8 @@ def near_duplicates(
     how = check_rerank(rerank, state)
     if how == "asymmetric":
         raise InputError("rerank must be None or 'exact' here: pairs have no query")
+    if how is None and isinstance(state.sketch, Products):
+        state = replace(state, sketch=Codes(state.hasher))  # near codes, whatever the lengths
     if how is None and not state.sketch.counts:
         raise InputError(
             f"distances of {state.sketch.name} are estimates, in which pairs would be missed: "

@@ -27,6 +27,8 @@ from densehash.truth import METRICS
 __all__ = ["Grouped"]
 
 _SHARE = 1 / 24  # the default share of groups that are visited
+_SHARE_OF_ROWS = 1 / 12  # for products: groups of long rows are smaller than others
+_FEWEST = 8  # groups that are visited by default
 _FEW = 16  # queries for which threads of BLAS do not pay
 
 
@@ -151,8 +153,22 @@ class Grouped(Kind):
     def n_probes(self, probes: int | None) -> int:
         """How many groups a query visits."""
         if probes is None:
-            probes = max(round(_SHARE * len(self.centers)), min(8, len(self.centers)))
+            probes = max(round(_SHARE * len(self.centers)), min(_FEWEST, len(self.centers)))
         return min(probes, len(self.centers))
+
+    def n_probes_for_products(self, rows: NDArray[Any]) -> int:
+        """How many groups a query visits for large products: those of a share of the rows.
+
+        Parameters
+        ----------
+        rows : real (n, d), some rows of the index, which are also the queries
+        """
+        n_groups = len(self.centers)
+        counts = np.bincount(self.centers.nearest(rows), minlength=n_groups)
+        order = nearest_groups(self.centers.scores(rows, "ip"), n_groups)
+        visited = counts[order].cumsum(axis=1).mean(axis=0)
+        n = int(np.searchsorted(visited, _SHARE_OF_ROWS * len(rows))) + 1
+        return min(max(n, _FEWEST), n_groups)
 
     def probes_to_try(self) -> list[int | None]:
         """Numbers of probes, each 1.5 times the one before, up to all groups."""

@@ -2,6 +2,7 @@
 
 from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
+from densehash.index.sketches.products import Products
 from densehash.index.sketches.registry import SKETCHES, sketch_from
 from densehash.index.sketches.signs import Signs
 from densehash.index.sketches.sketch import Candidates, Column, Sketch
@@ -14,6 +15,7 @@ __all__ = [
     "Codes",
     "Column",
     "Plan",
+    "Products",
     "Signs",
     "Sketch",
     "Unlearnt",

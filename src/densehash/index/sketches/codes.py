@@ -29,7 +29,7 @@ from densehash.rows.local import is_fine
 if TYPE_CHECKING:
     from densehash.hashers import Hasher
 
-__all__ = ["CodeQueries", "Codes"]
+__all__ = ["CodeQueries", "Codes", "check_queries"]
 
 # If at most this share of the rows of a segment may be found, only these are compared.
 _FEW = 1 / 16
@@ -103,6 +103,17 @@ class CodeQueries(Prepared):
         """The same, with arrays only."""
         known = self.margins if margins else None  # first: codes are then made from them
         return CodeQueries(codes=self.codes, margins=known, n_bits=self._n_bits)
+
+
+def check_queries(queries: NDArray[Any]) -> None:
+    """Refuse queries with numbers that are too large to compute with.
+
+    Examples
+    --------
+    >>> check_queries(np.ones((1, 2)))
+    """
+    if queries.dtype.kind == "f" and (queries.size > _FEW_NUMBERS or not is_fine(queries)):
+        Rows(queries).for_each(lambda *_: None)  # checks; each block uses one thread of BLAS
 
 
 class Codes(Sketch):
@@ -189,8 +200,7 @@ class Codes(Sketch):
 
     def prepare(self, queries: NDArray[Any], n_bits: int | None = None) -> CodeQueries:
         """Codes and margins of queries, computed when they are used; refuses large numbers now."""
-        if queries.dtype.kind == "f" and (queries.size > _FEW_NUMBERS or not is_fine(queries)):
-            Rows(queries).for_each(lambda *_: None)  # checks; each block uses one thread of BLAS
+        check_queries(queries)
         return CodeQueries(self.hasher, queries, n_bits=n_bits)
 
     def prepared_rows(self, segment: Segment, positions: NDArray[np.integer]) -> CodeQueries:

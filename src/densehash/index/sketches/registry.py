@@ -1,4 +1,4 @@
-"""All sketches: those of :data:`densehash.choices.SketchName`, and two that have no word there.
+"""All sketches: those of :data:`densehash.choices.SketchName`, and three that have no word there.
 
 The sketch "signs" is the class ``Signs`` in ``signs.py``.
 """
@@ -14,6 +14,7 @@ from densehash.errors import FileError
 from densehash.index.kinds import Kind
 from densehash.index.sketches.bits import Bits
 from densehash.index.sketches.codes import Codes
+from densehash.index.sketches.products import Products
 from densehash.index.sketches.sketch import Sketch
 from densehash.index.sketches.unlearnt import Unlearnt
 
@@ -24,7 +25,7 @@ SKETCHES: dict[str, type[Sketch]] = {
     for name in get_args(SketchName)[1:]  # the first is "auto"
 }
 """Sketches by name."""
-SKETCHES |= {Bits.name: Bits, Unlearnt.name: Unlearnt}
+SKETCHES |= {sketch.name: sketch for sketch in (Products, Bits, Unlearnt)}
 
 
 def sketch_from(content: Mapping[str, Any], kind: Kind) -> Sketch:
