@@ -169,9 +169,9 @@ BIG = [  # enough work for several threads, and more than one batch of queries
     # shape, queries, codes, bits, ks
     ("random", 1, 600_000, 64, (1, 100, 2048, 3000, 300_000)),
     ("falling", 1, 600_000, 64, (100, 2048, 3000)),
-    ("random", 33, 40_000, 64, (1, 100, 2000, 39_999)),
-    ("falling", 33, 40_000, 64, (1, 100, 2049, 40_003)),
-    ("rising", 70, 20_000, 128, (10, 5000)),
+    ("random", 33, 20_000, 64, (1, 100, 2000, 19_999)),
+    ("falling", 33, 20_000, 64, (1, 100, 2049, 20_003)),
+    ("rising", 70, 10_000, 128, (10, 5000)),
     ("pool", 300, 10_000, 64, (10, 5000)),
     ("falling", 300, 5_000, 256, (100, 2500)),
     ("far", 65, 10_000, 512, (100, 4000)),
@@ -179,7 +179,7 @@ BIG = [  # enough work for several threads, and more than one batch of queries
     ("falling", 10, 10_000, 4096, (100, 4000)),
     ("falling", 40, 20_000, 8, (100, 8000)),
     ("near", 40, 20_000, 16, (100, 8000)),
-    ("pool", 520, 9_000, 32, (100, 3000)),
+    ("pool", 520, 3_000, 32, (100, 3000)),
     ("random", 4_200, 300, 64, (10, 700)),
     ("random", 2_200, 550, 512, (10, 550)),
 ]
@@ -315,7 +315,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("n_bits", [8, 31, 64, 128, 200, 512])
+@pytest.mark.parametrize("n_bits", [8, 31, 64, 200])
 def test_arrays_in_any_memory_order(layout: Callable[[Codes], Codes], n_bits: int) -> None:
     queries, codes = make("near", 40, 3001, n_bits, seed=n_bits)
     expected = reference.top_k(queries, codes, 50)

@@ -89,7 +89,7 @@ def test_killed_at_a_random_moment(kind: str, server: Server, in_memory: Path) -
     path, chance = in_memory / "a.dh", random.Random(kind)
     save_next(kind, path)
     generation, dirty = 1, 0
-    for number in range(-(-50 * SOAK // len(KINDS))):
+    for number in range(-(-36 * SOAK // len(KINDS))):
         what = "save" if number % 3 == 0 else "change"
         if number % 6 == 3:  # a folder that is made from nothing
             shutil.rmtree(path)

@@ -46,7 +46,7 @@ from where_cases import filters, truth
 from densehash.errors import FileError, InputError
 from densehash.index import Index
 
-EXAMPLES = 30 if SOAK == 1 else 100 * SOAK
+EXAMPLES = 21 if SOAK == 1 else 100 * SOAK
 LEARN_AT = 7  # rows, where an index is made empty: most of those there can be
 
 POOL = rows(9, seed=11)  # few, so that there are ties

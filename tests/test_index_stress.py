@@ -29,7 +29,7 @@ def test_writers_are_killed_while_readers_look(
 ) -> None:
     """Every acknowledged change is there, in order; nobody ever sees half of one."""
     with TemporaryDirectory(prefix="densehash-", dir=fast_folder()) as folder:
-        (found,), status = server.run("stress", kind, Path(folder), 8 * SOAK)
+        (found,), status = server.run("stress", kind, Path(folder), 6 * SOAK)
     assert status == 0
     for name in ("kills", "changes"):
         record_property(f"{name} among readers", found[name])

@@ -234,7 +234,7 @@ def fitted(hasher: LinearHasher) -> bytes:
 def test_a_seed_gives_the_same_bytes_on_any_number_of_threads() -> None:
     database = digits()[1]
     found = set()
-    for n_threads in (1, 2, 8):
+    for n_threads in (1, 3):
         with threadpool_limits(n_threads):
             found.add(fitted(Refined(DSH(16), n_steps=60, random_state=3).fit(database)))
     assert len(found) == 1
