@@ -1,5 +1,7 @@
 """Files and examples that need an extra are left out where it is not installed."""
 
+import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from sqlite3 import Connection
@@ -29,6 +31,17 @@ if not find_spec("sqlite_vec") or not (
     hasattr(Connection, "enable_load_extension") or find_spec("sqlean")
 ):
     MISSING.add("export/sqlite_vec.py")
+
+
+# Tests write 3 GB, most of it removed at once. In memory, they do not wait for the disk.
+_ROOM = 8 << 30
+
+
+def pytest_configure() -> None:
+    """Put temporary folders into memory, if a file system there has room."""
+    memory = "/dev/shm"  # noqa: S108  pytest makes a folder there that only we can read
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

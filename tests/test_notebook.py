@@ -142,7 +142,7 @@ def test_an_index_is_a_table_of_facts(tmp_path: Any) -> None:
     facts = dict(page.rows)
     assert page.caption == repr(index)
     assert facts["rows"] == "400"
-    assert facts["path"].endswith("<i>.dh")
+    assert "<i>" in facts["path"]  # of a long path, the end is cut
     assert facts["metric"] == "l2"
     assert "i" not in page.tags
     assert {"rows", "removed"} <= set(dict(Cells(Index.build(X)._repr_html_()).rows))
