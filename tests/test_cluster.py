@@ -153,7 +153,7 @@ def spread_rows() -> Any:
 
 
 # One of each way to learn; tests/test_dask.py has all hashers, on the threads of one process.
-@pytest.mark.parametrize("name", ["DSH-rows", "AGH", "Refined"])
+@pytest.mark.parametrize("name", ["DSH-rows", "AGH"])
 def test_a_cluster_fits_and_encodes(client: Any, name: str) -> None:
     """The bytes of the same parts on one machine, from two processes that share nothing."""
     make = MAKERS[name]
