@@ -143,9 +143,10 @@ def rows_of_width(n: int, n_bits: int) -> Iterator[Row]:
 
     for size in SMALL_CALLS:
         calls = small_calls(queries, size)
-        few = contestants([OURS, *PEERS], calls, codes)
         work = "1 query a call" if size == 1 else f"{size} queries a call"
-        yield Row(work, n_bits, 1, few, (Requirement("faiss", 2),), n_calls=len(calls))
+        for peers, n_threads in ((PEERS, 1), ((FAISS,), 2)):
+            few = contestants([OURS, *peers], calls, codes, n_threads=n_threads)
+            yield Row(work, n_bits, n_threads, few, (Requirement("faiss", 2),), n_calls=len(calls))
 
 
 def histogram_rows(n: int) -> Iterator[Row]:

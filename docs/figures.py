@@ -187,7 +187,7 @@ def scale() -> list[Panel]:
 
 def hamming() -> list[Panel]:
     """Nanoseconds a pair by bits, of the Hamming search and its peers."""
-    table = tables("hamming.md")[-2]
+    table = tables("hamming.md")[-1]
     panels = []
     for work in ("256 queries a call", "1 query a call"):
         rows = [row for row in table[1:] if row[0] == work and row[2] == "1"]

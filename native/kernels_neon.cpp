@@ -10,7 +10,7 @@ namespace {
 struct NeonHalf {
   using V = uint8x16_t;
   static constexpr size_t kEntry = 16;
-  static constexpr int kMostFields = 18;  // 128 bits, 15 for each pair
+  static constexpr size_t kMostFields = 18;  // 128 bits, 15 for each pair
 
   static V load(const uint8_t* p) { return vld1q_u8(p); }
   static V add(V x, V y) { return vaddq_u8(x, y); }
@@ -89,7 +89,7 @@ struct Neon : NeonHalf {
     uint8x16_t a, b;
   };
   static constexpr size_t kEntry = 32;
-  static constexpr int kMostFields = 20;  // 128 bits, 13 for each pair
+  static constexpr size_t kMostFields = 20;  // 128 bits, 13 for each pair
 
   static V load(const uint8_t* p) {
     asm("" : "+r"(p));  // one address for both, which saves two steps
@@ -217,10 +217,15 @@ size_t row_below_8(const uint8_t* query, const uint8_t* codes, size_t bytes, siz
   return i;
 }
 
+// How far ahead codes are fetched, in bytes: 5 to 10% faster with one query on a Neoverse N1. Codes
+// of four vectors, which are limited by memory alone, would be slower.
+constexpr size_t kAhead = 768;
+
 // Codes of 9 to 64 bytes, read as VECTORS times 16; MASKED if that is more than they have.
 template <int VECTORS, bool MASKED, class Write>
 size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t count,
                 Write write) {
+  if (!MASKED) bytes = 16 * VECTORS;  // the compiler then loads two vectors at once
   uint8_t padded[16 * VECTORS] = {}, keep[16 * VECTORS] = {};
   for (size_t j = 0; j < bytes; ++j) padded[j] = query[j], keep[j] = 0xff;
   uint8x16_t q[VECTORS];
@@ -232,6 +237,7 @@ size_t row_long(const uint8_t* query, const uint8_t* codes, size_t bytes, size_t
     uint8x16_t v[16];
 #pragma GCC unroll 16
     for (int c = 0; c < 16; ++c, p += bytes) {
+      if (VECTORS < 4 && c * VECTORS % 4 == 0) __builtin_prefetch(p + kAhead);
       uint8x16_t last = veorq_u8(vld1q_u8(p + 16 * (VECTORS - 1)), q[VECTORS - 1]);
       if (MASKED) last = vandq_u8(last, mask);
       v[c] = vcntq_u8(last);

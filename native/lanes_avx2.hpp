@@ -11,7 +11,7 @@ namespace {
 struct Avx2 {
   using V = __m256i;
   static constexpr size_t kEntry = 32;
-  static constexpr int kMostFields = 11;  // 64 bits, 12 for each pair: 22 KB of lookups
+  static constexpr size_t kMostFields = 11;  // 64 bits, 12 for each pair: 22 KB of lookups
 
   static V load(const uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -104,7 +104,7 @@ struct Avx2 {
 struct Avx2Half : Avx2 {
   using V = __m128i;
   static constexpr size_t kEntry = 16;
-  static constexpr int kMostFields = 10;  // 64 bits, 14 for each pair: 18 KB of lookups
+  static constexpr size_t kMostFields = 10;  // 64 bits, 14 for each pair: 18 KB of lookups
 
   static V load(const uint8_t* p) { return load_16(p); }
   static V add(V x, V y) { return _mm_add_epi8(x, y); }

@@ -28,46 +28,50 @@ struct Halves {
   V low, high;
 };
 
-template <class Lanes, int FIELDS>
-inline Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, const uint8_t* lookups) {
+// Inlined, so that loops in which `fields` is a constant are unrolled.
+template <class Lanes>
+ALWAYS_INLINE Halves<typename Lanes::V> sum_fields(const uint16_t* offsets, size_t fields,
+                                                   const uint8_t* lookups) {
   using V = typename Lanes::V;
   V sum = Lanes::load(lookups + offsets[0]);
-  if (FIELDS > 1) sum = Lanes::add(sum, Lanes::load(lookups + offsets[1]));
+  if (fields > 1) sum = Lanes::add(sum, Lanes::load(lookups + offsets[1]));
   V high = Lanes::high_half(sum);
 #pragma GCC unroll 12
-  for (int f = 2; f + 1 < FIELDS; f += 2) {
+  for (size_t f = 2; f + 1 < fields; f += 2) {
     const V pair =
         Lanes::add(Lanes::load(lookups + offsets[f]), Lanes::load(lookups + offsets[f + 1]));
     sum = Lanes::add(sum, pair);
     high = Lanes::add_high_half(high, pair);
   }
-  if (FIELDS > 1 && FIELDS % 2 == 1) {
-    const V last = Lanes::load(lookups + offsets[FIELDS - 1]);
+  if (fields > 1 && fields % 2 == 1) {
+    const V last = Lanes::load(lookups + offsets[fields - 1]);
     sum = Lanes::add(sum, last);
     high = Lanes::add_high_half(high, last);
   }
   return {Lanes::subtract_16_times(sum, high), high};
 }
 
-template <class Lanes, int FIELDS, class D, bool ADD>
-inline void lookup_code(const uint16_t* offsets, const uint8_t* lookups, D* tile) {
-  const auto distances = sum_fields<Lanes, FIELDS>(offsets, lookups);
+template <class Lanes, bool ADD, class D>
+ALWAYS_INLINE void lookup_code(const uint16_t* offsets, size_t fields, const uint8_t* lookups,
+                               D* tile) {
+  const auto distances = sum_fields<Lanes>(offsets, fields, lookups);
   Lanes::template put<ADD>(tile, distances.low);
   Lanes::template put<ADD>(tile + Lanes::kEntry, distances.high);
 }
 
-// Not inlined: with all numbers of fields in one function, the compiler allocates registers badly.
-template <class Lanes, int FIELDS, class D, bool ADD>
-__attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t count,
+// FIELDS: their number, or 0 if it is known at run time only. Not inlined: with several numbers of
+// fields in one function, the compiler allocates registers badly.
+template <class Lanes, size_t FIELDS, bool ADD, class D>
+__attribute__((noinline)) void lookup_fields(const uint16_t* offsets, size_t fields, size_t count,
                                              const uint8_t* lookups, D* tile) {
+  if (FIELDS != 0) fields = FIELDS;
   for (size_t i = 0; i < count; ++i)
-    lookup_code<Lanes, FIELDS, D, ADD>(offsets + i * FIELDS, lookups,
-                                       tile + i * kQueriesOf<Lanes>);
+    lookup_code<Lanes, ADD>(offsets + i * fields, fields, lookups, tile + i * kQueriesOf<Lanes>);
 }
 
 // Looks up codes [begin, end), where `begin` is the start of a run, and notes the runs that have an
 // entry below its bound.
-template <class Lanes, int FIELDS, bool ADD>
+template <class Lanes, size_t FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t begin, size_t end,
                                              const uint8_t* lookups, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
@@ -75,8 +79,8 @@ __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t beg
   size_t found = 0;
   for (size_t i = begin; i < end; i += kCodes) {
     for (size_t j = i; j < i + kCodes && j < end; ++j)
-      lookup_code<Lanes, FIELDS, uint8_t, ADD>(offsets + j * FIELDS, lookups,
-                                               tile + j * kQueriesOf<Lanes>);
+      lookup_code<Lanes, ADD>(offsets + j * FIELDS, FIELDS, lookups,
+                              tile + j * kQueriesOf<Lanes>);
     const uint64_t mask = Lanes::mask_below(tile + i * kQueriesOf<Lanes>, bounds);
     if (mask != 0) runs[found++] = {static_cast<uint32_t>(i / kCodes), mask};
   }
@@ -84,7 +88,7 @@ __attribute__((noinline)) size_t find_slowly(const uint16_t* offsets, size_t beg
 }
 
 // Few codes are below the bounds, so four are tested at once, and looked up again if one is.
-template <class Lanes, int FIELDS, bool ADD>
+template <class Lanes, size_t FIELDS, bool ADD>
 __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t count,
                                              const uint8_t* lookups, uint8_t* tile,
                                              const uint8_t* bounds, Run* runs) {
@@ -95,7 +99,7 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
     V low = low_bounds, high = high_bounds;  // the least of the four and the bounds
 #pragma GCC unroll 4
     for (size_t j = i; j < i + 4; ++j) {
-      auto distances = sum_fields<Lanes, FIELDS>(offsets + j * FIELDS, lookups);
+      auto distances = sum_fields<Lanes>(offsets + j * FIELDS, FIELDS, lookups);
       if (ADD) {
         const uint8_t* before = tile + j * kQueriesOf<Lanes>;
         distances.low = Lanes::add_saturating(distances.low, Lanes::load(before));
@@ -113,21 +117,25 @@ __attribute__((noinline)) size_t find_fields(const uint16_t* offsets, size_t cou
          find_slowly<Lanes, FIELDS, ADD>(offsets, i, count, lookups, tile, bounds, runs + found);
 }
 
-// Chooses the loop that was compiled for the number of fields in a part.
-template <class Lanes, int FIELDS, class D>
-void lookup_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
-                 bool add, D* tile) {
-  if constexpr (FIELDS > 0) {
-    if (fields != FIELDS)
-      lookup_from<Lanes, FIELDS - 1>(offsets, fields, count, lookups, add, tile);
-    else if (add)
-      lookup_fields<Lanes, FIELDS, D, true>(offsets, count, lookups, tile);
-    else
-      lookup_fields<Lanes, FIELDS, D, false>(offsets, count, lookups, tile);
-  }
+template <class Lanes, bool ADD, class D>
+void lookup_some(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
+                 D* tile) {
+  // Whole parts of long codes have so many; other numbers are rare.
+  constexpr size_t kMost = Lanes::kMostFields;
+  const auto look = fields == kMost ? lookup_fields<Lanes, kMost, ADD, D>
+                                    : lookup_fields<Lanes, 0, ADD, D>;
+  look(offsets, fields, count, lookups, tile);
 }
 
-template <class Lanes, int FIELDS>
+template <class Lanes, class D>
+void lookup(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups, bool add,
+            D* tile) {
+  const auto look = add ? lookup_some<Lanes, true, D> : lookup_some<Lanes, false, D>;
+  look(offsets, fields, count, lookups, tile);
+}
+
+// Chooses the loop that was compiled for the number of fields in a part.
+template <class Lanes, size_t FIELDS>
 size_t find_from(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups,
                  bool add, uint8_t* tile, const uint8_t* bounds, Run* runs) {
   if constexpr (FIELDS == 0) {
@@ -139,12 +147,6 @@ size_t find_from(const uint16_t* offsets, size_t fields, size_t count, const uin
     if (add) return find_fields<Lanes, FIELDS, true>(offsets, count, lookups, tile, bounds, runs);
     return find_fields<Lanes, FIELDS, false>(offsets, count, lookups, tile, bounds, runs);
   }
-}
-
-template <class Lanes, class D>
-void lookup(const uint16_t* offsets, size_t fields, size_t count, const uint8_t* lookups, bool add,
-            D* tile) {
-  lookup_from<Lanes, Lanes::kMostFields>(offsets, fields, count, lookups, add, tile);
 }
 
 template <class Lanes>

@@ -106,7 +106,9 @@ def check_codes(codes: ArrayLike, name: str = "codes") -> NDArray[np.uint8]:
     densehash.errors.InputError: codes must be a uint8 array of packed bits, got dtype float64
     """
     array = as_array(codes, name)
-    check_code_form(str(array.dtype), array.shape, name)
+    # The name of a type takes longer to find than a small search.
+    dtype = "uint8" if array.dtype == np.uint8 else str(array.dtype)
+    check_code_form(dtype, array.shape, name)
     return np.ascontiguousarray(array)
 
 

@@ -45,10 +45,11 @@ def as_plain(X: Any, name: str = "X") -> Any:
     array([[1., 2.],
            [3., 4.]])
     """
-    for package, kind, convert in _KNOWN:
-        if _is_a(X, package, kind):
-            X = convert(X, name)
-            break
+    if type(X) is not np.ndarray:  # a search of few queries would notice the time
+        for package, kind, convert in _KNOWN:
+            if _is_a(X, package, kind):
+                X = convert(X, name)
+                break
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X):
         return _stacked(X, name)
     if isinstance(X, (list, tuple)) and X and _length(X[0]) >= 0:
