@@ -1,6 +1,5 @@
 """Files and examples that need an extra are left out where it is not installed."""
 
-import gc
 import os
 import shutil
 from importlib.util import find_spec
@@ -48,12 +47,6 @@ def pytest_configure() -> None:
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out files of the package, from its sources or where it is installed."""
     return any(collection_path.match(f"densehash/{file}") for file in MISSING) or None
-
-
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking at tests and modules again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

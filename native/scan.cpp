@@ -120,7 +120,8 @@ void Batch::fill_lookups(const Bundles& bundles) {
 }
 
 Scan::Scan(const Batch& batch, Control& control, size_t worker)
-    : batch_(batch), control_(control), worker_(worker), fits_byte_(batch.bits() < 255) {
+    : batch_(batch), control_(control), worker_(worker), fits_byte_(batch.bits() < 255),
+      wraps_(batch.bits() == 256) {
   const bool by_lookups = batch.whole_.count + batch.half_.count > 0;
   block_ = by_lookups ? kBundleBlock : row_block(batch.queries_.bytes);
   const size_t entries = block_ * (by_lookups ? kBundle : 1);

@@ -109,11 +109,13 @@ class Scan {
       }
       for (size_t q = batch_.half_.end_query(); q < batch_.n_queries(); ++q) {
         const size_t bound = visit.bound(q);
-        if (fits_byte_) {
+        if (fits_byte_ || (wraps_ && bound < 256)) {
           const auto tile = row_tile(kernels.row8, codes, q, first, count, tile8());
           uint8_t bounds[kRun];
           std::fill_n(bounds, kRun, static_cast<uint8_t>(bound));
-          report(tile, kernels.below8(tile8(), tile.n_runs(), bounds, runs_.data()), visit);
+          const size_t n_runs = kernels.below8(tile8(), tile.n_runs(), bounds, runs_.data());
+          Unwrapped<Visit> unwrapped{visit, codes, batch_.queries_, wraps_};
+          report(tile, n_runs, unwrapped);
         } else {
           const auto tile = row_tile(kernels.row16, codes, q, first, count, tile16());
           uint16_t bounds[kRun];
@@ -126,6 +128,19 @@ class Scan {
 
  private:
   using Bundles = Batch::Bundles;
+
+  // Skips hits at a distance of 0 that is 256.
+  template <class Visit>
+  struct Unwrapped {
+    void hit(size_t q, size_t distance, size_t code) {
+      if (wraps && distance == 0 && codes.row(code)[0] != queries.row(q)[0]) return;
+      visit.hit(q, distance, code);
+    }
+
+    Visit& visit;
+    const Codes &codes, &queries;
+    bool wraps;
+  };
 
   template <class Block>
   void for_blocks(size_t begin, size_t end, Block&& block) {
@@ -220,6 +235,7 @@ class Scan {
   Control& control_;
   size_t worker_;
   bool fits_byte_;  // every distance, and every bound
+  bool wraps_;      // every distance but 256, which is 0 in a byte
   size_t block_;    // codes in a block, at most
   // The first blocks are small: without a bound, all codes of a block are hits.
   size_t growing_ = 64;

@@ -48,7 +48,7 @@ struct Bounded {
 
 // One in kSample codes is compared first. The bound from this sample is right for most queries, and
 // saves them nine tenths of their candidates; a query that finds too few with it is searched again.
-constexpr size_t kSample = 32, kSampled = 64;
+constexpr size_t kSample = 64, kSampled = 64;
 constexpr size_t kFewestSelected = 32, kFewestCodes = 64 * 1024;
 
 bool worth_a_sample(const Codes& codes, size_t k) {

@@ -206,6 +206,17 @@ def test_many_codes(shape: str, q: int, n: int, n_bits: int, ks: tuple[int, ...]
     check(hamming.histogram, (counts, alone), queries, codes, relevant)
 
 
+# Few queries of 256 bits are compared in bytes, where a distance of 256 becomes 0.
+@pytest.mark.parametrize("q", [1, 8, 40])
+def test_the_opposite_of_a_query_is_the_farthest(q: int) -> None:
+    queries, codes = make("random", q, 3_000, 256, seed=6)
+    codes[100::50] = ~queries[0]
+    codes[2_000] = queries[0]
+    check(hamming.top_k, reference.top_k(queries, codes, 30), queries, codes, 30)
+    check(hamming.within, reference.within(queries, codes, 120), queries, codes, 120)
+    check(hamming.within, reference.within(queries, codes, 256), queries, codes, 256)
+
+
 @pytest.mark.parametrize("q", [1, 40])
 def test_more_equal_codes_than_sixteen_bits_can_count(q: int) -> None:
     queries, codes = make("equal", q, 140_000, 64, seed=5)
