@@ -112,7 +112,7 @@ sanitize: $(SANITIZE)/.installed ## the kernel tests under address and undefined
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  $(SANITIZE)/bin/python -m pytest -q $(wildcard tests/test_hamming*.py) tests/test_asymmetric.py \
 	  tests/test_index_native.py tests/test_index_multi_tables.py tests/test_sketches.py \
-	  tests/test_index_grouping.py tests/test_index_signs.py
+	  tests/test_index_grouping.py tests/test_index_signs.py tests/test_index_filters.py
 
 self-check: $(VENV)/.made ## the native code against plain loops, without Python
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/self-check -G Ninja \
