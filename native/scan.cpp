@@ -93,7 +93,8 @@ Batch::Batch(const Kernels& kernels, const Layout& layout, Codes queries)
   whole_.count = (queries.count + kBundle - kFewestOfWhole) / kBundle;
   half_.first_query = whole_.end_query();
   half_.first_lookup = whole_.end_lookup();
-  half_.count = queries.count >= half_.first_query + kFewestOfHalf;
+  half_.count =
+      !layout.half.parts.empty() && queries.count >= half_.first_query + kFewestOfHalf;
   lookups_.resize(half_.end_lookup() / sizeof(CacheLine) + 1);
   fill_lookups(whole_);
   fill_lookups(half_);
