@@ -346,7 +346,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        if not rows.is_lazy and not callable(X):  # scikit-learn does not know blocks
+        # Without names there is nothing to compare, and looking takes longer than hashing a row.
+        named = is_frame(X) or hasattr(self, "feature_names_in_")
+        if named and not rows.is_lazy and not callable(X):  # scikit-learn does not know blocks
             self._check_names(X, rows, reset=False)
         if self.uses_float64_:
             rows.dtype = np.float64
