@@ -137,12 +137,15 @@ def test_small_results_print_as_they_did() -> None:
 
 
 def test_an_index_is_a_table_of_facts(tmp_path: Any) -> None:
-    index = Index.build(X, random_state=0, path=tmp_path / "<i>.dh")
+    (tmp_path / ("a" * 80)).mkdir()
+    index = Index.build(X, random_state=0, path=tmp_path / ("a" * 80) / "<i>.dh")
     page = Cells(index._repr_html_())
     facts = dict(page.rows)
     assert page.caption == repr(index)
     assert facts["rows"] == "400"
-    assert "<i>" in facts["path"]  # of a long path, the end is cut
+    assert facts["path"].startswith("…")
+    assert facts["path"].endswith("a/<i>.dh")  # of a long path, the end is what one looks for
+    assert len(facts["path"]) == 80
     assert facts["metric"] == "l2"
     assert "i" not in page.tags
     assert {"rows", "removed"} <= set(dict(Cells(Index.build(X)._repr_html_()).rows))

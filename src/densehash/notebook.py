@@ -45,7 +45,7 @@ def facts(about: Mapping[str, Any], *, caption: str = "") -> str:
     '<table><tbody><tr><td>bytes on disk</td><td>4,096</td></tr></tbody></table>'
     """
     rows = [
-        (name.replace("_", " "), _in_words(value))
+        (name.replace("_", " "), _end_of(value) if name == "path" else _in_words(value))
         for name, value in about.items()
         if value is not None
     ]
@@ -118,6 +118,11 @@ def _in_words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _end_of(path: str) -> str:
+    """A path that fits a cell: of a long one, the end is what one looks for."""
+    return path if len(path) <= _LONGEST else f"…{path[1 - _LONGEST :]}"
 
 
 def _cell(value: Any) -> str:
