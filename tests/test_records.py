@@ -81,6 +81,17 @@ def _add_many(path: Path, who: int) -> None:
         records.add({"who": who, "number": number}, {"text": "x" * 20_000})
 
 
+def test_who_reads_while_another_writes_spoils_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    Records(path).add({"number": 1}, {"text": "x"})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])  # so much is there when the second process reads
+    assert Records(path).passed_over == 1
+    path.write_bytes(whole + b"\n")  # its end of line comes after the rest of the line
+    records = Records(path)
+    assert (len(records), records.passed_over) == (1, 0)
+
+
 def test_two_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     context = multiprocessing.get_context("spawn")

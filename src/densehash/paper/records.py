@@ -63,6 +63,8 @@ class Records:
                 last = b"\n"
                 for line in file:
                     last = line
+                    if line == b"\n":  # of a process that read while another one wrote
+                        continue
                     try:
                         found = json.loads(line)
                         self._by_key[_name(found["key"])] = found["measured"]
